@@ -4,3 +4,4 @@
 //! no IO) → `runtime` (tokio: does, decides nothing).
 
 pub mod config;
+pub mod wire;

@@ -1,0 +1,110 @@
+//! Ids, each of its own type, so that one can't stand where another belongs (`PROTOCOL.md` 1.3).
+
+use compact_str::CompactString;
+
+use super::json;
+
+/// The text of an id or a progress token that a peer chose: a JSON string or integer, kept as it was spelled and
+/// compared by type and value.
+#[derive(Clone, Debug)]
+pub struct PeerId {
+    /// The token as it arrived.
+    raw: CompactString,
+}
+
+/// The host's id of its own request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub PeerId);
+
+/// A child's id of its own request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChildId(pub PeerId);
+
+/// Our number of a request to a child: also its progress token and the `requestId` of its cancellation. Counts on over
+/// the generations of a child and is never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WireId(pub u64);
+
+/// Our number of a request to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OurId(pub u64);
+
+// === impl PeerId ===
+
+impl PeerId {
+    /// Takes a token that is a string or an integer; `None` for anything else (`PROTOCOL.md` R5).
+    pub fn from_token(token: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(token).ok()?;
+        let lawful = match token.first()? {
+            b'"' => true,
+            b'-' | b'0'..=b'9' => !token.iter().any(|b| matches!(b, b'.' | b'e' | b'E')),
+            _ => false,
+        };
+        lawful.then(|| Self { raw: CompactString::from(text) })
+    }
+
+    /// The token as it arrived.
+    pub fn raw(&self) -> &str {
+        &self.raw
+    }
+
+    /// The value: escapes of a string decoded. The quotes of a string stay, so that `1` and `"1"` differ.
+    fn key(&self) -> std::borrow::Cow<'_, str> {
+        if self.raw.contains('\\') {
+            json::string(self.raw.as_bytes(), 0..self.raw.len())
+                .map_or_else(|| self.raw.as_str().into(), |text| format!("\"{text}\"").into())
+        } else {
+            self.raw.as_str().into()
+        }
+    }
+}
+
+impl PartialEq for PeerId {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw == other.raw || self.key() == other.key()
+    }
+}
+
+impl Eq for PeerId {}
+
+impl PartialOrd for PeerId {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PeerId {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl std::hash::Hash for PeerId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl std::fmt::Display for HostId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_and_value_tell_ids_apart() {
+        let id = |text: &str| PeerId::from_token(text.as_bytes());
+        assert_eq!(id("\"a\""), id("\"\\u0061\""));
+        assert_ne!(id("1"), id("\"1\""));
+        for bad in ["null", "1.5", "1e3", "true", "{}", "[1]", ""] {
+            assert!(id(bad).is_none(), "{bad}");
+        }
+        for good in ["0", "-1", "9007199254740993", "\"\"", "\"a-b\""] {
+            assert_eq!(id(good).unwrap().raw(), good);
+        }
+    }
+}

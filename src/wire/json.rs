@@ -1,0 +1,371 @@
+//! Places in a JSON text: finds where values begin and end, checks the grammar, and never builds a tree.
+//!
+//! All functions work on byte offsets into one text. [`skip_value`] checks the whole grammar of RFC 8259 without
+//! recursion, so that no nesting can exhaust a stack and no half-valid line is ever passed on; the walkers
+//! ([`members`], [`elements`]) are for texts that it has accepted.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Where a text stops being JSON, as a byte offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not JSON at byte {0}")]
+pub struct Syntax(pub usize);
+
+/// A member of an object: the key with its quotes, and the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The key's token, quotes included.
+    pub key: Range<usize>,
+    /// The value's token.
+    pub value: Range<usize>,
+}
+
+/// Skips white space from `at` on.
+#[inline]
+pub fn skip_space(text: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\t' | b'\n' | b'\r') = text.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// Finds the end of the value that begins at or after `at`, and checks its grammar.
+///
+/// # Errors
+/// The offset of the first byte that no JSON value can have there.
+pub fn skip_value(text: &[u8], mut at: usize) -> Result<usize, Syntax> {
+    let mut open = Nesting::default();
+    loop {
+        at = skip_space(text, at);
+        at = match text.get(at) {
+            Some(b'{') => {
+                at = skip_space(text, at + 1);
+                if text.get(at) == Some(&b'}') {
+                    at + 1
+                } else {
+                    open.push(true);
+                    at = skip_key(text, at)?;
+                    continue;
+                }
+            }
+            Some(b'[') => {
+                at = skip_space(text, at + 1);
+                if text.get(at) == Some(&b']') {
+                    at + 1
+                } else {
+                    open.push(false);
+                    continue;
+                }
+            }
+            Some(b'"') => skip_string(text, at)?,
+            Some(b't') => skip_word(text, at, b"true")?,
+            Some(b'f') => skip_word(text, at, b"false")?,
+            Some(b'n') => skip_word(text, at, b"null")?,
+            _ => skip_number(text, at)?,
+        };
+        loop {
+            let Some(in_object) = open.top() else { return Ok(at) };
+            at = skip_space(text, at);
+            match (text.get(at), in_object) {
+                (Some(b','), true) => {
+                    at = skip_key(text, skip_space(text, at + 1))?;
+                    break;
+                }
+                (Some(b','), false) => {
+                    at += 1;
+                    break;
+                }
+                (Some(b'}'), true) | (Some(b']'), false) => {
+                    open.pop();
+                    at += 1;
+                }
+                _ => return Err(Syntax(at)),
+            }
+        }
+    }
+}
+
+/// Walks the members of the object at `object`; ends early at what is not one.
+pub fn members(text: &[u8], object: Range<usize>) -> Members<'_> {
+    let at = skip_space(text, object.start);
+    let at = if text.get(at) == Some(&b'{') { Some(at + 1) } else { None };
+    Members { text, at }
+}
+
+/// The iterator of [`members`].
+#[derive(Debug)]
+pub struct Members<'a> {
+    text: &'a [u8],
+    at: Option<usize>,
+}
+
+/// Walks the elements of the array at `array`; ends early at what is not one.
+pub fn elements(text: &[u8], array: Range<usize>) -> Elements<'_> {
+    let at = skip_space(text, array.start);
+    let at = if text.get(at) == Some(&b'[') { Some(at + 1) } else { None };
+    Elements { text, at }
+}
+
+/// The iterator of [`elements`].
+#[derive(Debug)]
+pub struct Elements<'a> {
+    text: &'a [u8],
+    at: Option<usize>,
+}
+
+/// The value of the last member of that name: a doubled name means its last value, as JSON's common readers have it.
+pub fn get(text: &[u8], object: Range<usize>, name: &str) -> Option<Range<usize>> {
+    find(text, object, name).map(|member| member.value)
+}
+
+/// The last member of that name.
+pub fn find(text: &[u8], object: Range<usize>, name: &str) -> Option<Member> {
+    members(text, object).filter(|member| key_is(text, &member.key, name)).last()
+}
+
+/// Follows names from object to object.
+pub fn path(text: &[u8], object: Range<usize>, names: &[&str]) -> Option<Range<usize>> {
+    names.iter().try_fold(object, |at, name| get(text, at, name))
+}
+
+/// Tells whether the key token spells `name`, escapes decoded.
+#[inline]
+pub fn key_is(text: &[u8], key: &Range<usize>, name: &str) -> bool {
+    let inner = &text[key.start + 1..key.end - 1];
+    if inner == name.as_bytes() {
+        return true;
+    }
+    memchr::memchr(b'\\', inner).is_some() && string(text, key.clone()).is_some_and(|key| key == name)
+}
+
+/// The string that a token spells; `None` if it is no string.
+pub fn string(text: &[u8], token: Range<usize>) -> Option<Cow<'_, str>> {
+    let token = text.get(token)?;
+    let inner = token.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if memchr::memchr(b'\\', inner).is_none() {
+        return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
+    }
+    match serde_json::from_slice::<String>(token) {
+        Ok(text) => Some(Cow::Owned(text)),
+        // A lone surrogate is lawful JSON but no Unicode text: take the token as it is spelled.
+        Err(_) => std::str::from_utf8(inner).ok().map(Cow::Borrowed),
+    }
+}
+
+/// The token that spells this string.
+pub fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Tells whether the token is an object.
+pub fn is_object(text: &[u8], token: &Range<usize>) -> bool {
+    text.get(token.start) == Some(&b'{')
+}
+
+/// A non-negative integer token.
+pub fn integer(text: &[u8], token: Range<usize>) -> Option<u64> {
+    std::str::from_utf8(text.get(token)?).ok()?.parse().ok()
+}
+
+// === impl Members ===
+
+impl Iterator for Members<'_> {
+    type Item = Member;
+
+    fn next(&mut self) -> Option<Member> {
+        let mut start = skip_space(self.text, self.at.take()?);
+        if self.text.get(start) == Some(&b',') {
+            start = skip_space(self.text, start + 1);
+        }
+        let key_end = skip_string(self.text, start).ok()?;
+        let value = skip_space(self.text, skip_space(self.text, key_end) + 1);
+        let end = skip_value(self.text, value).ok()?;
+        self.at = Some(end);
+        Some(Member { key: start..key_end, value: value..end })
+    }
+}
+
+// === impl Elements ===
+
+impl Iterator for Elements<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let mut start = skip_space(self.text, self.at.take()?);
+        if self.text.get(start) == Some(&b',') {
+            start = skip_space(self.text, start + 1);
+        }
+        let end = skip_value(self.text, start).ok()?;
+        self.at = Some(end);
+        Some(start..end)
+    }
+}
+
+/// Which brackets are open, one bit each: true is an object.
+#[derive(Default)]
+struct Nesting {
+    depth: usize,
+    bits: u64,
+    below: Vec<u64>,
+}
+
+impl Nesting {
+    #[inline]
+    fn push(&mut self, object: bool) {
+        if self.depth > 0 && self.depth % 64 == 0 {
+            self.below.push(self.bits);
+        }
+        self.bits = self.bits << 1 | u64::from(object);
+        self.depth += 1;
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        self.depth -= 1;
+        self.bits >>= 1;
+        if self.depth > 0 && self.depth % 64 == 0 {
+            self.bits = self.below.pop().unwrap_or_default();
+        }
+    }
+
+    #[inline]
+    fn top(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.bits & 1 == 1)
+    }
+}
+
+/// Skips a key, the colon behind it, and what is white around them.
+#[inline]
+fn skip_key(text: &[u8], at: usize) -> Result<usize, Syntax> {
+    let at = skip_space(text, skip_string(text, at)?);
+    if text.get(at) == Some(&b':') { Ok(at + 1) } else { Err(Syntax(at)) }
+}
+
+/// Skips a string token that begins exactly at `at`.
+#[inline]
+pub fn skip_string(text: &[u8], at: usize) -> Result<usize, Syntax> {
+    if text.get(at) != Some(&b'"') {
+        return Err(Syntax(at));
+    }
+    let mut from = at + 1;
+    loop {
+        let rest = text.get(from..).ok_or(Syntax(from))?;
+        let stop = from + find_string_stop(rest).ok_or(Syntax(text.len()))?;
+        match text[stop] {
+            b'"' => return Ok(stop + 1),
+            b'\\' => match text.get(stop + 1) {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => from = stop + 2,
+                Some(b'u') => {
+                    let digits = text.get(stop + 2..stop + 6).ok_or(Syntax(stop))?;
+                    if !digits.iter().all(u8::is_ascii_hexdigit) {
+                        return Err(Syntax(stop));
+                    }
+                    from = stop + 6;
+                }
+                _ => return Err(Syntax(stop)),
+            },
+            _ => return Err(Syntax(stop)),
+        }
+    }
+}
+
+/// The first quote, backslash or control character. Short strings by bytes, long ones in strides that the compiler
+/// turns into vector code.
+#[inline]
+fn find_string_stop(rest: &[u8]) -> Option<usize> {
+    const STRIDE: usize = 32;
+    let stops = |byte: u8| byte == b'"' || byte == b'\\' || byte < 0x20;
+    let mut done = 0;
+    for stride in rest.chunks_exact(STRIDE) {
+        let any = stride.iter().fold(false, |any, &byte| any | stops(byte));
+        if any {
+            break;
+        }
+        done += STRIDE;
+    }
+    rest[done..].iter().position(|&byte| stops(byte)).map(|at| done + at)
+}
+
+fn skip_word(text: &[u8], at: usize, word: &[u8]) -> Result<usize, Syntax> {
+    if text[at..].starts_with(word) { Ok(at + word.len()) } else { Err(Syntax(at)) }
+}
+
+fn skip_number(text: &[u8], at: usize) -> Result<usize, Syntax> {
+    let digits = |mut at: usize| {
+        let from = at;
+        while text.get(at).is_some_and(u8::is_ascii_digit) {
+            at += 1;
+        }
+        if at > from { Ok(at) } else { Err(Syntax(at)) }
+    };
+    let mut end = if text.get(at) == Some(&b'-') { at + 1 } else { at };
+    end = if text.get(end) == Some(&b'0') { end + 1 } else { digits(end)? };
+    if text.get(end) == Some(&b'.') {
+        end = digits(end + 1)?;
+    }
+    if let Some(b'e' | b'E') = text.get(end) {
+        end += 1;
+        if let Some(b'+' | b'-') = text.get(end) {
+            end += 1;
+        }
+        end = digits(end)?;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn whole(text: &[u8]) -> bool {
+        skip_value(text, 0).is_ok_and(|end| skip_space(text, end) == text.len())
+    }
+
+    #[test]
+    fn the_grammar_is_that_of_the_standard() {
+        let deep = format!("{}1{}", "[{\"a\":".repeat(5000), "}]".repeat(5000));
+        for good in [
+            "1", "-0", "1.0e+5", "1e400", "\"\"", "\"\\u00e9\\n\\/\"", "[]", "{}", " [1 , {\"a\" : null}] ", "true",
+            "{\"a\":[{},[[]],\"x\"],\"b\":false}", &deep,
+        ] {
+            assert!(whole(good.as_bytes()), "{good:.60}");
+        }
+        for bad in [
+            "", "{", "}", "[1,]", "{\"a\":1,}", "{a:1}", "01", "1.", ".5", "+1", "1e", "\"", "\"\\x\"", "\"\\u12g4\"",
+            "\"\t\"", "tru", "nul", "[1 2]", "{\"a\" 1}", "[}", "{\"a\":1]", "NaN", "'a'",
+        ] {
+            assert!(!whole(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn members_and_elements_are_found_where_they_stand() {
+        let text = br#" { "a" : 1 , "b\u0062" : [ 1, "x" ,{} ], "a":2 } "#;
+        let names: Vec<_> = members(text, 0..text.len()).map(|m| string(text, m.key).unwrap().into_owned()).collect();
+        assert_eq!(names, ["a", "bb", "a"]);
+        let last = get(text, 0..text.len(), "a").unwrap();
+        assert_eq!(&text[last], b"2");
+        let list = get(text, 0..text.len(), "bb").unwrap();
+        let items: Vec<_> = elements(text, list).map(|e| &text[e]).collect();
+        assert_eq!(items, [&b"1"[..], b"\"x\"", b"{}"]);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_serde_json(text in r#"[\[\]{},:"\\a-cu0-2eE.+\- tfn]{0,24}"#) {
+            let theirs = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
+            prop_assert_eq!(whole(text.as_bytes()), theirs, "{}", text);
+        }
+
+        #[test]
+        fn accepts_what_serde_json_writes(values in proptest::collection::vec(".*", 0..8)) {
+            let text = serde_json::to_string(&values).unwrap();
+            prop_assert!(whole(text.as_bytes()));
+            let back: Vec<_> = elements(text.as_bytes(), 0..text.len())
+                .map(|e| string(text.as_bytes(), e).unwrap().into_owned()).collect();
+            prop_assert_eq!(back, values);
+        }
+    }
+}
