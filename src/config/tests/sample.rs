@@ -1,0 +1,39 @@
+//! A configuration that uses every key.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::*;
+
+/// Uses every table and key.
+pub(super) const SAMPLE: &str = include_str!("sample.toml");
+
+#[test]
+fn sample_is_sound() {
+    let parsed = parse(Path::new("mcp-proxy.toml"), SAMPLE, None);
+    let messages: Vec<_> = parsed.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 1, "{messages:#?}");
+    assert!(messages[0].contains("remote servers are not supported yet"), "{messages:#?}");
+    assert!(parsed.sound() && parsed.broken.is_empty());
+    let config = parsed.config;
+    assert_eq!(config.proxy.separator, "__");
+    assert_eq!(config.proxy.max_message, 64 << 20);
+    let keys: Vec<_> = config.servers.iter().map(|server| server.key.as_str()).collect();
+    assert_eq!(keys, ["github", "docs"]);
+    let github = &config.servers[0];
+    assert_eq!(github.prefix, "gh");
+    assert_eq!(github.call_idle_timeout, None);
+    assert_eq!(github.call_max_time, Some(Duration::from_secs(3600)));
+    assert_eq!(github.tools.deny, ["delete_*"]);
+    assert_eq!(github.tools.rename, [("create_issue".to_owned(), "new_issue".to_owned())]);
+    assert_eq!(config.servers[1].call_max_time, None);
+    assert_eq!(config.servers[1].start_timeout, Duration::from_secs(60));
+}
+
+#[test]
+fn profile_narrows() {
+    let parsed = parse(Path::new("mcp-proxy.toml"), SAMPLE, Some("review"));
+    let github = &parsed.config.servers[0];
+    assert_eq!(github.tools.profile_allow.as_deref(), Some(&["get_*".to_owned(), "list_*".to_owned()][..]));
+    assert_eq!(github.tools.deny, ["delete_*"]);
+}
