@@ -148,7 +148,8 @@ impl Problem {
 
 impl<'t> Source<'t> {
     pub(crate) fn new(path: &'t Path, text: &'t str) -> Self {
-        let line_starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|i| i + 1)).collect();
+        let line_starts =
+            std::iter::once(0).chain(memchr::memchr_iter(b'\n', text.as_bytes()).map(|i| i + 1)).collect();
         Self { path, text, line_starts }
     }
 

@@ -146,7 +146,8 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn summary(faults: &[Fault]) -> String {
-    let mut lines: Vec<_> = faults.iter().filter(|fault| fault.severity == Severity::Fatal).map(Fault::to_string).collect();
+    let mut lines: Vec<_> =
+        faults.iter().filter(|fault| fault.severity == Severity::Fatal).map(Fault::to_string).collect();
     if lines.is_empty() {
         lines.push("the configuration has faults".to_owned());
     }

@@ -8,8 +8,8 @@ use super::fault::{Problem, Severity, dotted};
 use super::keys::{Kind, Only, ROOT, SERVER, Table};
 use super::parse::{Broken, suggest};
 use super::types::{
-    Config, Http, InheritEnv, LedgerArguments, Log, LogFormat, Protocol, Proxy, Repeat, RestartPolicy, RestartWhen, Rules,
-    Server, Start, Stdio, Text, Transport,
+    Config, Http, InheritEnv, LedgerArguments, Log, LogFormat, Protocol, Proxy, Repeat, RestartPolicy, RestartWhen,
+    Rules, Server, Start, Stdio, Text, Transport,
 };
 use super::walk::{Fields, Node, Value, Walk, builtin};
 
@@ -45,7 +45,8 @@ pub(crate) fn lift(walk: &mut Walk<'_>, root: Fields, profile: Option<&str>) -> 
     let profiles = take_map(&mut root, "profiles");
     let servers = take_map(&mut root, "servers");
     if servers.is_empty() && walk.faults.iter().all(|fault| !fault.key.starts_with("servers")) {
-        let problem = Problem::new("no servers are configured").help("write a table [servers.NAME] with command or url");
+        let problem =
+            Problem::new("no servers are configured").help("write a table [servers.NAME] with command or url");
         walk.note(&["servers"], 0..0, Severity::Warning, problem);
     }
     let mut drafts: Vec<Draft> =
@@ -117,7 +118,8 @@ fn draft(walk: &mut Walk<'_>, proxy: &Proxy, defaults: &Fields, key: String, nod
         walk.note(&["servers", &key, "url"], span, Severity::ServerOnly, problem);
     } else if !command && !url && !faulty("command") && !faulty("url") {
         let misspelt = walk.faults.iter().any(|fault| {
-            fault.server.as_ref() == Some(&key) && fault.help.as_deref().is_some_and(|help| help.contains("command") || help.contains("url"))
+            fault.server.as_ref() == Some(&key)
+                && fault.help.as_deref().is_some_and(|help| help.contains("command") || help.contains("url"))
         });
         if !misspelt {
             let problem = Problem::new(format!("{MISSING} \"command\" nor \"url\""))
@@ -135,7 +137,14 @@ fn draft(walk: &mut Walk<'_>, proxy: &Proxy, defaults: &Fields, key: String, nod
 }
 
 /// A prefix ends at the first separator, so neither it nor the key may hold one.
-fn separator_inside(walk: &mut Walk<'_>, proxy: &Proxy, key: &str, key_span: &Range<usize>, prefix: &str, prefix_span: Option<&Range<usize>>) {
+fn separator_inside(
+    walk: &mut Walk<'_>,
+    proxy: &Proxy,
+    key: &str,
+    key_span: &Range<usize>,
+    prefix: &str,
+    prefix_span: Option<&Range<usize>>,
+) {
     let separator = &proxy.separator;
     let mut judge = |path: &[&str], what: &str, text: &str, span: &Range<usize>| {
         // Where its own rule is broken already, one message is enough.
@@ -159,8 +168,11 @@ fn separator_inside(walk: &mut Walk<'_>, proxy: &Proxy, key: &str, key_span: &Ra
     };
     let needed = prefix.len() + separator.len() + SHORTEST_REST;
     if !prefix.is_empty() && needed > proxy.max_name_length {
-        let problem = Problem::new(format!("the prefix {prefix:?} leaves no room for names within max_name_length = {}", proxy.max_name_length))
-            .help(format!("write a shorter prefix, or a max_name_length of at least {needed}"));
+        let problem = Problem::new(format!(
+            "the prefix {prefix:?} leaves no room for names within max_name_length = {}",
+            proxy.max_name_length
+        ))
+        .help(format!("write a shorter prefix, or a max_name_length of at least {needed}"));
         walk.note(path, span.clone(), Severity::ServerOnly, problem);
     }
 }
@@ -171,7 +183,8 @@ fn restart_bounds(walk: &mut Walk<'_>, key: &str, fields: &Fields) {
     // Both spans are empty where both are defaults, which agree.
     let span = if max.span.is_empty() { min.span.clone() } else { max.span.clone() };
     if restart.duration("min") > restart.duration("max") {
-        let problem = Problem::new("the longest pause \"max\" is shorter than the first, \"min\"").help("make max at least min");
+        let problem =
+            Problem::new("the longest pause \"max\" is shorter than the first, \"min\"").help("make max at least min");
         walk.note(&["servers", key, "restart", "max"], span, Severity::ServerOnly, problem);
     }
 }
@@ -232,8 +245,14 @@ fn server(key: &str, prefix: &str, fields: &Fields) -> Server {
 
 fn rules(fields: &Fields) -> Rules {
     let (allow, deny) = allow_deny(fields);
-    Rules { allow: allow.unwrap_or_default(), deny, profile_allow: None, profile_deny: Vec::new(),
-        rename: fields.map_if_set("rename"), describe: fields.map_if_set("describe") }
+    Rules {
+        allow: allow.unwrap_or_default(),
+        deny,
+        profile_allow: None,
+        profile_deny: Vec::new(),
+        rename: fields.map_if_set("rename"),
+        describe: fields.map_if_set("describe"),
+    }
 }
 
 /// The two lists of a filter. An empty `allow` in the file allows nothing, and in the types everything.
@@ -256,29 +275,45 @@ fn server_warnings(walk: &mut Walk<'_>, server: &str, own: &Fields) {
     };
     let remote = own.get("url").is_some();
     if let Some(url) = own.get("url") {
-        warn(&["url"], &url.key_span, "remote servers are not supported yet".to_owned(),
-            "its calls are answered with -31011; set enabled = false to hide it".to_owned());
+        warn(
+            &["url"],
+            &url.key_span,
+            "remote servers are not supported yet".to_owned(),
+            "its calls are answered with -31011; set enabled = false to hide it".to_owned(),
+        );
     }
     if remote != own.get("command").is_some() {
         for key in SERVER.iter().filter(|key| key.only == Some(if remote { Only::Command } else { Only::Url })) {
             if let Some(node) = own.get(key.name) {
                 let (has, wants) = if remote { ("url", "command") } else { ("command", "url") };
-                warn(&[key.name], &node.key_span, format!("{:?} has no effect on a server with {has:?}", key.name),
-                    format!("remove it; it is for servers with {wants:?}"));
+                warn(
+                    &[key.name],
+                    &node.key_span,
+                    format!("{:?} has no effect on a server with {has:?}", key.name),
+                    format!("remove it; it is for servers with {wants:?}"),
+                );
             }
         }
     }
     if let Some(Node { value: Value::Text(command), span, .. }) = own.get("command") {
         let program = command.split_whitespace().next().unwrap_or_default();
         if own.get("args").is_none() && command.contains(char::is_whitespace) && !program.contains(['/', '\\', '$']) {
-            warn(&["command"], span, "the command looks like a program with its arguments, and no shell splits it".to_owned(),
-                format!("write command = {program:?} and the rest as args = [...]"));
+            warn(
+                &["command"],
+                span,
+                "the command looks like a program with its arguments, and no shell splits it".to_owned(),
+                format!("write command = {program:?} and the rest as args = [...]"),
+            );
         }
     }
     if let (Some(node), None | Some("eager")) = (own.get("idle_stop"), own.set_text("start").as_deref()) {
         if node.value != Value::Duration(Duration::ZERO) {
-            warn(&["idle_stop"], &node.key_span, "\"idle_stop\" has no effect on a server that starts with the proxy".to_owned(),
-                "add start = \"lazy\"".to_owned());
+            warn(
+                &["idle_stop"],
+                &node.key_span,
+                "\"idle_stop\" has no effect on a server that starts with the proxy".to_owned(),
+                "add start = \"lazy\"".to_owned(),
+            );
         }
     }
     for name in ["args", "env", "headers"] {
@@ -287,11 +322,19 @@ fn server_warnings(walk: &mut Walk<'_>, server: &str, own: &Fields) {
             let variable = text.strip_prefix('$').unwrap_or_default();
             let path: Vec<&str> = std::iter::once(name).chain(part.as_deref()).collect();
             if !variable.is_empty() && variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-                warn(&path, &node.span, "a \"$\" without braces is no reference: the server gets the text as it is".to_owned(),
-                    "write ${env:NAME} for the variable NAME".to_owned());
+                warn(
+                    &path,
+                    &node.span,
+                    "a \"$\" without braces is no reference: the server gets the text as it is".to_owned(),
+                    "write ${env:NAME} for the variable NAME".to_owned(),
+                );
             } else if text.starts_with("~/") {
-                warn(&path, &node.span, "\"~\" is not expanded here: the server gets the text as it is".to_owned(),
-                    "write ${env:HOME}/ in its place".to_owned());
+                warn(
+                    &path,
+                    &node.span,
+                    "\"~\" is not expanded here: the server gets the text as it is".to_owned(),
+                    "write ${env:HOME}/ in its place".to_owned(),
+                );
             }
         }
     }
@@ -300,8 +343,12 @@ fn server_warnings(walk: &mut Walk<'_>, server: &str, own: &Fields) {
     for (old, node) in tools.map(|tools| tools.entries("rename")).unwrap_or_default() {
         let (Some(old), Value::Text(new)) = (old, &node.value) else { continue };
         if new_names.contains(&new.as_str()) {
-            warn(&["tools", "rename", &old], &node.span, format!("two tools are renamed to {new:?}"),
-                "give each a name of its own; until then both names carry a hash".to_owned());
+            warn(
+                &["tools", "rename", &old],
+                &node.span,
+                format!("two tools are renamed to {new:?}"),
+                "give each a name of its own; until then both names carry a hash".to_owned(),
+            );
         }
         new_names.push(new);
     }
@@ -312,7 +359,14 @@ fn not_even_tables(walk: &Walk<'_>, drafts: &mut Vec<Draft>) {
     for fault in &walk.faults {
         let Some(key) = &fault.server else { continue };
         if drafts.iter().all(|draft| draft.key != *key) {
-            drafts.push(Draft { key: key.clone(), at: fault.span.start, prefix: key.clone(), prefix_span: None, enabled: true, server: None });
+            drafts.push(Draft {
+                key: key.clone(),
+                at: fault.span.start,
+                prefix: key.clone(),
+                prefix_span: None,
+                enabled: true,
+                server: None,
+            });
         }
     }
     drafts.sort_by_key(|draft| draft.at);
@@ -322,7 +376,8 @@ fn equal_prefixes(walk: &mut Walk<'_>, drafts: &[Draft]) {
     let enabled: Vec<&Draft> = drafts.iter().filter(|draft| draft.enabled).collect();
     for (index, draft) in enabled.iter().enumerate() {
         let (key, prefix) = (draft.key.as_str(), draft.prefix.as_str());
-        let Some(other) = enabled[..index].iter().find(|other| scheme_prefix(&other.prefix) == scheme_prefix(prefix)) else {
+        let Some(other) = enabled[..index].iter().find(|other| scheme_prefix(&other.prefix) == scheme_prefix(prefix))
+        else {
             continue;
         };
         let problem = if prefix.is_empty() {
@@ -331,7 +386,10 @@ fn equal_prefixes(walk: &mut Walk<'_>, drafts: &[Draft]) {
             format!("the prefix {prefix:?} is that of the server {:?}", other.key)
         } else {
             let (scheme, other_prefix) = (scheme_prefix(prefix), &other.prefix);
-            format!("the prefix {prefix:?} is in URIs the same as {other_prefix:?} of the server {:?} ({scheme:?})", other.key)
+            format!(
+                "the prefix {prefix:?} is in URIs the same as {other_prefix:?} of the server {:?} ({scheme:?})",
+                other.key
+            )
         };
         let problem = Problem::new(problem).help("give this server a prefix of its own: prefix = \"...\"");
         match &draft.prefix_span {
@@ -353,7 +411,8 @@ fn check_profiles(walk: &mut Walk<'_>, profiles: &[(String, Node)], drafts: &[Dr
         let Some(fields) = node.as_table() else { continue };
         let mut judge = |key: &str, name: &str, span: &Range<usize>| {
             if !known.contains(&name) {
-                let problem = Problem::new(format!("there is no server {name:?}")).help(suggest(name, &known, "server"));
+                let problem =
+                    Problem::new(format!("there is no server {name:?}")).help(suggest(name, &known, "server"));
                 walk.note(&["profiles", profile, key], span.clone(), Severity::Fatal, problem);
             }
         };
@@ -388,13 +447,18 @@ fn sort_out(walk: &Walk<'_>, drafts: Vec<Draft>, profile: Option<&Fields>) -> (V
         if !draft.enabled || listed.as_ref().is_some_and(|listed| !listed.contains(&draft.key)) {
             continue;
         }
-        let own = walk.faults.iter().filter(|fault| fault.severity == Severity::ServerOnly && fault.server.as_ref() == Some(&draft.key));
+        let own = walk
+            .faults
+            .iter()
+            .filter(|fault| fault.severity == Severity::ServerOnly && fault.server.as_ref() == Some(&draft.key));
         if let Some(fault) = own.min_by_key(|fault| fault.span.start) {
             broken.push(Broken { key: draft.key, prefix: draft.prefix, reason: fault.to_string() });
             continue;
         }
         let Some(mut server) = draft.server else { continue };
-        for (kind, rules) in [("tools", &mut server.tools), ("prompts", &mut server.prompts), ("resources", &mut server.resources)] {
+        for (kind, rules) in
+            [("tools", &mut server.tools), ("prompts", &mut server.prompts), ("resources", &mut server.resources)]
+        {
             let filters = profile.map(|profile| profile.entries(kind)).unwrap_or_default();
             let filter = filters.into_iter().find(|(name, _)| name.as_deref() == Some(draft.key.as_str()));
             if let Some(fields) = filter.and_then(|(_, node)| node.as_table()) {

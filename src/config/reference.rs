@@ -42,7 +42,8 @@ pub(crate) fn segments(text: &str) -> Result<Vec<Segment<'_>>, Problem> {
         push_literal(&mut segments, &rest[..at]);
         let body = &rest[at + 2..];
         let end = body.find('}').ok_or_else(|| {
-            Problem::new("a reference is not closed: \"${\" without \"}\"").help("add \"}\", or write \"$${\" for a literal \"${\"")
+            Problem::new("a reference is not closed: \"${\" without \"}\"")
+                .help("add \"}\", or write \"$${\" for a literal \"${\"")
         })?;
         segments.push(Segment::Reference(reference(&body[..end])?));
         rest = &body[end + 1..];
@@ -68,7 +69,9 @@ fn reference(body: &str) -> Result<Reference<'_>, Problem> {
         "env" => env(rest),
         "file" if rest.trim().is_empty() => Err(Problem::new("${file:} names no file").help("write ${file:PATH}")),
         "file" => Ok(Reference::File(rest)),
-        "keyring" if rest.trim().is_empty() => Err(Problem::new("${keyring:} names no entry").help("write ${keyring:NAME}")),
+        "keyring" if rest.trim().is_empty() => {
+            Err(Problem::new("${keyring:} names no entry").help("write ${keyring:NAME}"))
+        }
         "keyring" => Ok(Reference::Keyring(rest)),
         _ => Err(unknown(kind)),
     }

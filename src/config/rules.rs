@@ -47,7 +47,9 @@ impl Rule {
             Self::Separator => "1 to 4 of \"_\" and \"-\"",
             Self::ServerKey => "1 to 32 letters, digits, \"_\" and \"-\", with a letter or digit at both ends",
             Self::Prefix => "\"\", or 1 to 32 letters, digits, \"_\" and \"-\", with a letter or digit at both ends",
-            Self::LogFilter => "a level (error, warn, info, debug, trace, off) or a filter such as \"info,mcp_proxy=debug\"",
+            Self::LogFilter => {
+                "a level (error, warn, info, debug, trace, off) or a filter such as \"info,mcp_proxy=debug\""
+            }
             Self::Glob => "a glob such as \"get_*\"",
             Self::EnvName => "the name of an environment variable",
             Self::HeaderName => "the name of an HTTP header",
@@ -98,14 +100,15 @@ impl Rule {
             Self::Prefix if text.is_empty() => Ok(()),
             Self::Prefix => self.key(text),
             Self::LogFilter => self.log_filter(text),
-            Self::Glob => match glob(text) {
-                _ if text.is_empty() => {
-                    Err(Problem::mismatch(self.expected(), "\"\"").help("an empty glob matches nothing; \"*\" matches all"))
+            Self::Glob => {
+                match glob(text) {
+                    _ if text.is_empty() => Err(Problem::mismatch(self.expected(), "\"\"")
+                        .help("an empty glob matches nothing; \"*\" matches all")),
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(Problem::mismatch(self.expected(), &format!("{text:?}: {}", error.kind()))
+                        .help("write \"\\\\\" before a special character that is meant as itself")),
                 }
-                Ok(_) => Ok(()),
-                Err(error) => Err(Problem::mismatch(self.expected(), &format!("{text:?}: {}", error.kind()))
-                    .help("write \"\\\\\" before a special character that is meant as itself")),
-            },
+            }
             Self::EnvName if text.is_empty() || text.contains(['=', '\0']) => {
                 Err(Problem::mismatch(self.expected(), "\"=\" in it, or nothing").help("write NAME = \"value\""))
             }
@@ -115,7 +118,8 @@ impl Rule {
                 if !text.is_empty() && text.bytes().all(lawful) {
                     return Ok(());
                 }
-                Err(Problem::mismatch(self.expected(), &format!("{text:?}")).help("write Name = \"value\", without a colon"))
+                Err(Problem::mismatch(self.expected(), &format!("{text:?}"))
+                    .help("write Name = \"value\", without a colon"))
             }
             Self::Command if text.trim().is_empty() => {
                 Err(Problem::mismatch(self.expected(), "\"\"").help("name the program, such as \"npx\""))
@@ -145,7 +149,8 @@ impl Rule {
         let inside = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
         let ends = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
         let bytes = text.as_bytes();
-        if bytes.len() <= LONGEST_KEY && bytes.iter().copied().all(inside) && ends(bytes.first()) && ends(bytes.last()) {
+        if bytes.len() <= LONGEST_KEY && bytes.iter().copied().all(inside) && ends(bytes.first()) && ends(bytes.last())
+        {
             return Ok(());
         }
         let problem = Problem::mismatch(self.expected(), &format!("{text:?}"));
@@ -187,7 +192,8 @@ impl Rule {
             return Ok(());
         }
         // The text itself is not quoted: a URL may hold a password or a token.
-        let found = if rest.is_some() { "one without a host, or with a blank in it" } else { "a text without that scheme" };
+        let found =
+            if rest.is_some() { "one without a host, or with a blank in it" } else { "a text without that scheme" };
         Err(Problem::mismatch(self.expected(), found).help("write it in full, such as \"https://mcp.example.com/mcp\""))
     }
 }

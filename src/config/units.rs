@@ -34,8 +34,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Problem> {
     while !rest.is_empty() || text.is_empty() {
         let (number, unit, after) = split(rest);
         let parsed = plain_number(number).ok_or_else(|| bad_duration(text))?;
-        let (_, millis) =
-            DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| bad_duration(text))?;
+        let (_, millis) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| bad_duration(text))?;
         #[expect(clippy::cast_precision_loss, reason = "a unit has at most 27 bits")]
         let part = Duration::try_from_secs_f64(parsed * *millis as f64 / 1_000.0).map_err(|_| too_long())?;
         total = total.checked_add(part).filter(|sum| *sum <= LONGEST).ok_or_else(too_long)?;
@@ -152,7 +151,8 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [("1B", 1), ("8KiB", 8 << 10), ("64MiB", 64 << 20), ("1MB", 1_000_000), ("2GiB", 2 << 30)] {
+        for (text, bytes) in [("1B", 1), ("8KiB", 8 << 10), ("64MiB", 64 << 20), ("1MB", 1_000_000), ("2GiB", 2 << 30)]
+        {
             assert_eq!(size(text).expect(text), bytes, "{text}");
         }
         for text in ["", "64", "64M", "MiB", "1.5MiB", "-1B", "1MiB2", "99999999999GiB"] {

@@ -177,9 +177,8 @@ impl<'s> Walk<'s> {
                 }
             }
             (Kind::Duration { min, .. }, DeValue::String(text)) => match units::duration(text) {
-                Ok(value) if value < *min => {
-                    Err(Problem::mismatch("a duration above zero", &format!("{text:?}")).help("leave the key out for its default"))
-                }
+                Ok(value) if value < *min => Err(Problem::mismatch("a duration above zero", &format!("{text:?}"))
+                    .help("leave the key out for its default")),
                 read => read.map(Value::Duration),
             },
             (Kind::Size { min, max }, DeValue::String(text)) => match units::size(text) {
@@ -283,21 +282,31 @@ impl<'s> Walk<'s> {
                 let yes = matches!(text.to_ascii_lowercase().as_str(), "true" | "yes" | "on" | "1");
                 problem.help(format!("write {key} = {yes}, without quotes"))
             }
-            (Kind::Integer { .. }, DeValue::String(text)) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+            (Kind::Integer { .. }, DeValue::String(text))
+                if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) =>
+            {
                 problem.help(format!("write {key} = {text}, without quotes"))
             }
             (Kind::Text(Rule::Command), DeValue::Array(_)) => {
                 problem.help("write command = \"PROGRAM\" and args = [\"ARGUMENT\", ...]")
             }
-            (Kind::List(_), DeValue::String(_)) if key == "args" => problem.help("write each argument as a string of its own: args = [\"-y\", \"package\"]"),
-            (Kind::List(_) | Kind::BoolOrList(_), DeValue::String(_)) => problem.help("put it into brackets: [\"...\"]"),
-            (Kind::Text(_), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_)) if secret || matches!(kind, Kind::Text(Rule::Reference)) => {
+            (Kind::List(_), DeValue::String(_)) if key == "args" => {
+                problem.help("write each argument as a string of its own: args = [\"-y\", \"package\"]")
+            }
+            (Kind::List(_) | Kind::BoolOrList(_), DeValue::String(_)) => {
+                problem.help("put it into brackets: [\"...\"]")
+            }
+            (Kind::Text(_), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))
+                if secret || matches!(kind, Kind::Text(Rule::Reference)) =>
+            {
                 problem.help("put the value into quotes: the server gets text")
             }
             (Kind::Text(_), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_)) => {
                 problem.help("put the value into quotes")
             }
-            (Kind::Map { noun: "server", .. }, DeValue::Array(_)) => problem.help("write [servers.NAME], with single brackets and a name"),
+            (Kind::Map { noun: "server", .. }, DeValue::Array(_)) => {
+                problem.help("write [servers.NAME], with single brackets and a name")
+            }
             (Kind::Map { noun: "variable" | "header", .. }, DeValue::Array(_)) => {
                 problem.help(format!("write {key} = {{ NAME = \"value\" }}"))
             }
