@@ -1,0 +1,488 @@
+//! The merged view: one [`Part`] for each server in the order of the file, and the tables that look names up.
+//!
+//! Replacing a part costs what that part costs. What the host reads is a [`Snapshot`]: pieces of the parts' rendered
+//! bytes, which no later change touches.
+
+pub mod part;
+mod rules;
+pub mod snapshot;
+
+use std::collections::hash_map::{Entry as Slot, RandomState};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::listing::Kind;
+pub use super::repair::{Fix, RenderClass, Repair, TaskSupport};
+use super::uri::{Score, is_web, original_uri, safe_prefix};
+use crate::config::Server;
+pub use part::{Entry, Listing, Part, build_part};
+pub use rules::Unmatched;
+pub use snapshot::{Page, Snapshot, Snapshots, Stale};
+
+/// URIs seen in one server's results that are remembered, at least; twice as many at most.
+const MAX_SEEN: usize = 1024;
+
+/// The merged view.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    servers: Vec<Member>,
+    tables: [Table; 4],
+    hash: RandomState,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    key: String,
+    safe_prefix: String,
+    part: Option<Arc<Part>>,
+    /// Places of entries that an earlier server shows under the same name, by kind.
+    hidden: [Arc<BTreeSet<usize>>; 4],
+    seen: Arc<Seen>,
+}
+
+/// Where an entry is: server, and place in its part.
+type Place = (u32, u32);
+
+/// What is exposed → where it is. Keys are hashes under a secret of this process, so that a copy of the table is a copy
+/// of plain memory and no child can choose names that fall together; each hit is compared with the name itself.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    first: HashMap<u64, Place, BuildHasherDefault<Ready>>,
+    /// Further places of the same hash: the same name in several servers, or chance.
+    more: HashMap<u64, BTreeSet<Place>, BuildHasherDefault<Ready>>,
+}
+
+/// Takes a key that is already a hash.
+#[derive(Clone, Debug, Default)]
+struct Ready(u64);
+
+/// Hashes of the URIs seen in results: the young ones, and the generation before them.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    young: HashSet<u64, BuildHasherDefault<Ready>>,
+    old: HashSet<u64, BuildHasherDefault<Ready>>,
+}
+
+/// Which lists of the host differ after a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Changed {
+    /// The tools.
+    pub tools: bool,
+    /// The prompts.
+    pub prompts: bool,
+    /// The resources or the templates.
+    pub resources: bool,
+}
+
+/// Who serves a URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This server, under its own URI.
+    One {
+        /// Its place in the file.
+        server: usize,
+        /// The URI that the child knows.
+        uri: String,
+    },
+    /// This server, but the configuration's rules leave it out.
+    Refused {
+        /// Its place in the file.
+        server: usize,
+        /// The URI that the child knows.
+        uri: String,
+    },
+    /// Nobody.
+    Unknown,
+    /// Several servers, named by their places.
+    Ambiguous(Vec<usize>),
+}
+
+/// Whose tool an app calls by its own name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AppTool<'a> {
+    /// The one server with a user interface that has it.
+    One(usize, &'a Entry),
+    /// No such server has it.
+    Unknown,
+    /// Several have it.
+    Ambiguous,
+}
+
+// === impl Catalog ===
+
+impl Catalog {
+    /// A catalog of these servers, none of which has shown anything yet.
+    pub fn new(servers: &[Server]) -> Self {
+        Self::of(servers.iter().map(|server| (server.key.clone(), safe_prefix(&server.prefix))))
+    }
+
+    /// The same from keys and safe prefixes; an empty prefix leaves URIs as they are.
+    pub fn of(servers: impl IntoIterator<Item = (String, String)>) -> Self {
+        let servers = servers.into_iter().map(|(key, safe_prefix)| Member {
+            key,
+            safe_prefix,
+            part: None,
+            hidden: Default::default(),
+            seen: Arc::default(),
+        });
+        Self { servers: servers.collect(), tables: Default::default(), hash: RandomState::new() }
+    }
+
+    /// Replaces one server's part; at most the lists that are told differ afterwards.
+    pub fn set(&mut self, server: usize, part: Arc<Part>) -> Changed {
+        self.replace(server, Some(part))
+    }
+
+    /// Takes one server's part away.
+    pub fn remove(&mut self, server: usize) -> Changed {
+        self.replace(server, None)
+    }
+
+    /// One server's part.
+    pub fn part(&self, server: usize) -> Option<&Arc<Part>> {
+        self.servers.get(server)?.part.as_ref()
+    }
+
+    /// The keys of the servers, in the order of the file.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.servers.iter().map(|member| member.key.as_str())
+    }
+
+    /// The tool that the host sees under this name.
+    pub fn tool(&self, exposed: &str) -> Option<(usize, &Entry)> {
+        self.entry(Kind::Tools, exposed)
+    }
+
+    /// The prompt that the host sees under this name.
+    pub fn prompt(&self, exposed: &str) -> Option<(usize, &Entry)> {
+        self.entry(Kind::Prompts, exposed)
+    }
+
+    /// The resource template of that text: the server, and the text that it knows. For references of completions.
+    pub fn template(&self, exposed: &str) -> Option<(usize, &Entry)> {
+        self.entry(Kind::Templates, exposed)
+    }
+
+    /// What the host sees under this name; of several servers the first in the file.
+    pub fn entry(&self, kind: Kind, exposed: &str) -> Option<(usize, &Entry)> {
+        let table = &self.tables[kind as usize];
+        let hash = self.hash.hash_one(exposed);
+        let named = |place: &Place| self.at(kind, *place).filter(|(_, entry)| entry.exposed == exposed);
+        let first = named(table.first.get(&hash)?);
+        if table.more.is_empty() || !table.more.contains_key(&hash) {
+            return first;
+        }
+        let more = table.more[&hash].iter().filter_map(named);
+        first.into_iter().chain(more).min_by_key(|(server, _)| *server)
+    }
+
+    /// The server whose rules leave out what has this exposed name.
+    pub fn filtered(&self, kind: Kind, exposed: &str) -> Option<usize> {
+        self.parts().find(|(_, part)| part.filtered_original(kind, exposed).is_some()).map(|(server, _)| server)
+    }
+
+    /// The tool that an app calls by its own name (`PROTOCOL.md` 5.15).
+    pub fn app_tool(&self, original: &str) -> AppTool<'_> {
+        let bearing = self.parts().filter(|(_, part)| part.bears_ui());
+        let mut found =
+            bearing.filter_map(|(server, part)| Some((server, part.find_original(Kind::Tools, original)?)));
+        match (found.next(), found.next()) {
+            (None, _) => AppTool::Unknown,
+            (Some((server, entry)), None) => AppTool::One(server, entry),
+            (Some(_), Some(_)) => AppTool::Ambiguous,
+        }
+    }
+
+    /// Who serves a URI that the host names: listed, matched by a template, carrying a prefix, or the child's own URI
+    /// that exactly one child owns.
+    pub fn resource(&self, uri: &str) -> Owner {
+        if let Some((server, entry)) = self.entry(Kind::Resources, uri) {
+            return Owner::One { server, uri: entry.original.to_string() };
+        }
+        if let Some((server, uri)) = self.by_template(uri).or_else(|| self.by_prefix(uri)) {
+            return self.judge(server, uri);
+        }
+        let owners: Vec<_> = (0..self.servers.len()).filter(|&server| self.owns(server, uri)).collect();
+        match owners[..] {
+            [server] => self.judge(server, uri.to_owned()),
+            [] => self.unlisted(uri),
+            _ => Owner::Ambiguous(owners),
+        }
+    }
+
+    /// The URI that the server knows, if an argument's value as a whole is one that the host can only have from it:
+    /// listed, matching an exposed template, or seen in a result.
+    pub fn argument_uri(&self, server: usize, value: &str) -> Option<String> {
+        let uri = original_uri(&self.servers.get(server)?.safe_prefix, value)?;
+        self.owns(server, &uri).then_some(uri)
+    }
+
+    /// Remembers that the child's own URI stood in a result of it. Bounded: the oldest are forgotten.
+    pub fn note_seen(&mut self, server: usize, uri: &str) {
+        let hash = self.hash.hash_one(uri);
+        if let Some(member) = self.servers.get_mut(server).filter(|member| !member.seen.contains(hash)) {
+            Arc::make_mut(&mut member.seen).insert(hash);
+        }
+    }
+
+    /// The list of a kind as it is now.
+    pub fn snapshot(&self, kind: Kind) -> Snapshot {
+        let shown = self.servers.iter().filter_map(|member| {
+            let part = member.part.as_ref().filter(|part| part.count(kind) > 0)?;
+            Some((Arc::clone(part), Arc::clone(&member.hidden[kind as usize])))
+        });
+        Snapshot::new(kind, shown.collect())
+    }
+
+    /// Entries that the host does not see since an earlier server shows the same name: (server, kind, exposed).
+    pub fn hidden(&self) -> impl Iterator<Item = (usize, Kind, &CompactString)> {
+        self.parts().flat_map(move |(server, part)| {
+            Kind::ALL.into_iter().flat_map(move |kind| {
+                let hidden = self.servers[server].hidden[kind as usize].iter();
+                hidden.map(move |&at| (server, kind, &part.entries(kind)[at].exposed))
+            })
+        })
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (usize, &Arc<Part>)> {
+        self.servers.iter().enumerate().filter_map(|(server, member)| Some((server, member.part.as_ref()?)))
+    }
+
+    fn at(&self, kind: Kind, (server, at): Place) -> Option<(usize, &Entry)> {
+        let part = self.servers[server as usize].part.as_ref()?;
+        Some((server as usize, part.entries(kind).get(at as usize)?))
+    }
+
+    /// The child's own form of a URI that the host sees; `None` if it can't be this server's.
+    fn own_form(&self, server: usize, uri: &str) -> Option<String> {
+        let prefix = &self.servers[server].safe_prefix;
+        if prefix.is_empty() || is_web(uri) { Some(uri.to_owned()) } else { original_uri(prefix, uri) }
+    }
+
+    fn by_template(&self, uri: &str) -> Option<(usize, String)> {
+        let prefixed = self.by_prefix(uri).map(|(server, _)| server);
+        let mut best: Option<(Score, usize, String)> = None;
+        for (server, part) in self.parts() {
+            // What carries a server's prefix is that server's, however broad another's template.
+            if prefixed.is_some_and(|owner| owner != server) {
+                continue;
+            }
+            let Some(own) = self.own_form(server, uri) else { continue };
+            let Some(score) = part.match_template(&own) else { continue };
+            if best.as_ref().is_none_or(|(best, ..)| score > *best) {
+                best = Some((score, server, own));
+            }
+        }
+        best.map(|(_, server, own)| (server, own))
+    }
+
+    fn by_prefix(&self, uri: &str) -> Option<(usize, String)> {
+        let prefixes = self.servers.iter().enumerate();
+        let mut owners = prefixes.filter_map(|(at, member)| Some((at, original_uri(&member.safe_prefix, uri)?)));
+        owners.next()
+    }
+
+    /// Whether the child's own URI is listed by it, matches a template of it, or was seen in a result of it.
+    fn owns(&self, server: usize, uri: &str) -> bool {
+        let member = &self.servers[server];
+        let part = member.part.as_ref();
+        part.is_some_and(|part| part.lists_uri(uri) || part.match_template(uri).is_some())
+            || member.seen.contains(self.hash.hash_one(uri))
+    }
+
+    /// A URI that nobody owns: left out by somebody's rules, or for the server without prefix if that has resources,
+    /// since servers may serve what they do not list.
+    fn unlisted(&self, uri: &str) -> Owner {
+        if let Some((server, _)) = self.parts().find(|(_, part)| part.filtered(Kind::Resources, uri)) {
+            return Owner::Refused { server, uri: uri.to_owned() };
+        }
+        let mut bare = self.parts().filter(|(server, part)| {
+            let serves = part.count(Kind::Resources) + part.count(Kind::Templates) > 0;
+            serves && self.servers[*server].safe_prefix.is_empty()
+        });
+        bare.next().map_or(Owner::Unknown, |(server, _)| self.judge(server, uri.to_owned()))
+    }
+
+    fn judge(&self, server: usize, uri: String) -> Owner {
+        match self.part(server) {
+            Some(part) if !part.permits_uri(&uri) => Owner::Refused { server, uri },
+            _ => Owner::One { server, uri },
+        }
+    }
+
+    fn replace(&mut self, server: usize, part: Option<Arc<Part>>) -> Changed {
+        if server >= self.servers.len() {
+            return Changed::default();
+        }
+        let old = self.servers[server].part.clone();
+        let before = Kind::ALL.map(|kind| self.visible(server, kind));
+        for kind in Kind::ALL {
+            if let Some(old) = &old {
+                self.unlist(server, kind, old);
+            }
+        }
+        self.servers[server].part = part;
+        self.servers[server].hidden = Default::default();
+        if let Some(part) = self.servers[server].part.clone() {
+            for kind in Kind::ALL {
+                self.list(server, kind, &part);
+            }
+        }
+        let [tools, prompts, resources, templates] = Kind::ALL.map(|kind| {
+            let after = self.visible(server, kind);
+            !before[kind as usize].same_bytes(&after)
+        });
+        Changed { tools, prompts, resources: resources || templates }
+    }
+
+    /// What one server shows of a kind.
+    fn visible(&self, server: usize, kind: Kind) -> Snapshot {
+        let member = &self.servers[server];
+        let shown = member.part.iter().map(|part| (Arc::clone(part), Arc::clone(&member.hidden[kind as usize])));
+        Snapshot::new(kind, shown.collect())
+    }
+
+    /// Enters a part's entries, and hides what an earlier server shows.
+    fn list(&mut self, server: usize, kind: Kind, part: &Part) {
+        for (at, entry) in part.entries(kind).iter().enumerate() {
+            self.tables[kind as usize].insert(self.hash.hash_one(entry.exposed.as_str()), place(server, at));
+            self.settle(kind, &entry.exposed);
+        }
+    }
+
+    /// Takes a part's entries out, and shows what they hid.
+    fn unlist(&mut self, server: usize, kind: Kind, part: &Part) {
+        for (at, entry) in part.entries(kind).iter().enumerate() {
+            let hash = self.hash.hash_one(entry.exposed.as_str());
+            if self.tables[kind as usize].remove(hash, place(server, at)) {
+                self.settle(kind, &entry.exposed);
+            }
+        }
+    }
+
+    /// Of all entries with one exposed name the first server's is shown.
+    fn settle(&mut self, kind: Kind, exposed: &str) {
+        let hash = self.hash.hash_one(exposed);
+        let Some(more) = self.tables[kind as usize].more.get(&hash) else { return self.show_single(kind, hash) };
+        let first = self.tables[kind as usize].first.get(&hash);
+        let all = first.into_iter().chain(more).copied();
+        let mut named: Vec<_> = all
+            .filter(|place| self.at(kind, *place).is_some_and(|(_, entry)| entry.exposed == exposed))
+            .collect();
+        named.sort_unstable();
+        for (i, (server, at)) in named.into_iter().enumerate() {
+            self.hide(kind, (server, at), i > 0);
+        }
+    }
+
+    fn show_single(&mut self, kind: Kind, hash: u64) {
+        if let Some(&place) = self.tables[kind as usize].first.get(&hash) {
+            self.hide(kind, place, false);
+        }
+    }
+
+    fn hide(&mut self, kind: Kind, (server, at): Place, hide: bool) {
+        let hidden = &mut self.servers[server as usize].hidden[kind as usize];
+        if hidden.contains(&(at as usize)) == hide {
+            return;
+        }
+        let hidden = Arc::make_mut(hidden);
+        if hide {
+            hidden.insert(at as usize);
+        } else {
+            hidden.remove(&(at as usize));
+        }
+    }
+}
+
+fn place(server: usize, at: usize) -> Place {
+    let number = |n: usize| u32::try_from(n).expect("lists are bounded far below 2^32");
+    (number(server), number(at))
+}
+
+// === impl Table ===
+
+impl Table {
+    fn insert(&mut self, hash: u64, place: Place) {
+        match self.first.entry(hash) {
+            Slot::Vacant(slot) => {
+                slot.insert(place);
+            }
+            Slot::Occupied(_) => {
+                self.more.entry(hash).or_default().insert(place);
+            }
+        }
+    }
+
+    /// Takes a place out; tells whether others of that hash are left.
+    fn remove(&mut self, hash: u64, place: Place) -> bool {
+        let Some(more) = self.more.get_mut(&hash) else {
+            if self.first.get(&hash) == Some(&place) {
+                self.first.remove(&hash);
+            }
+            return false;
+        };
+        if !more.remove(&place) && self.first.get(&hash) == Some(&place) {
+            if let Some(next) = more.pop_first() {
+                self.first.insert(hash, next);
+            }
+        }
+        if more.is_empty() {
+            self.more.remove(&hash);
+        }
+        true
+    }
+}
+
+// === impl Ready ===
+
+impl Hasher for Ready {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0 << 8 | u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn contains(&self, hash: u64) -> bool {
+        self.young.contains(&hash) || self.old.contains(&hash)
+    }
+
+    fn insert(&mut self, hash: u64) {
+        if self.young.len() >= MAX_SEEN {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(hash);
+    }
+}
+
+// === impl Changed ===
+
+impl Changed {
+    /// Whether any list differs.
+    pub fn any(self) -> bool {
+        self.tools || self.prompts || self.resources
+    }
+}
+
+impl std::ops::BitOrAssign for Changed {
+    fn bitor_assign(&mut self, other: Self) {
+        self.tools |= other.tools;
+        self.prompts |= other.prompts;
+        self.resources |= other.resources;
+    }
+}

@@ -1,0 +1,106 @@
+//! What the configuration lets through: globs over the child's own names and URIs.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::super::listing::Kind;
+use crate::config::{Rules, Server};
+
+/// The compiled `allow` and `deny` of one kind, the profile's included.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    /// Each must match; empty: all names do.
+    allow: Vec<GlobSet>,
+    deny: GlobSet,
+}
+
+/// A rule that matches nothing that the child lists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unmatched {
+    /// Where it stands, such as `tools.allow`.
+    pub rule: &'static str,
+    /// The glob or the name.
+    pub pattern: String,
+}
+
+// === impl Filter ===
+
+impl Filter {
+    pub(super) fn new(rules: &Rules) -> Self {
+        let allow = [Some(&rules.allow), rules.profile_allow.as_ref()];
+        let allow = allow.into_iter().flatten().filter(|globs| !globs.is_empty());
+        Self {
+            allow: allow.map(|globs| glob_set(globs)).collect(),
+            deny: glob_set(rules.deny.iter().chain(&rules.profile_deny)),
+        }
+    }
+
+    /// Lets everything through.
+    pub(super) fn all() -> Self {
+        Self { allow: Vec::new(), deny: GlobSet::empty() }
+    }
+
+    pub(super) fn denies(&self, name: &str) -> bool {
+        self.deny.is_match(name)
+    }
+
+    pub(super) fn permits(&self, name: &str) -> bool {
+        !self.denies(name) && self.allow.iter().all(|globs| globs.is_match(name))
+    }
+}
+
+fn glob_set<'a>(globs: impl IntoIterator<Item = &'a String>) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for text in globs {
+        let glob = |text: &str| GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
+        // The configuration has refused what is no glob; should one come through, it stands for itself.
+        if let Ok(glob) = glob(text).or_else(|_| glob(&globset::escape(text))) {
+            set.add(glob);
+        }
+    }
+    set.build().unwrap_or_default()
+}
+
+// === impl Unmatched ===
+
+impl Unmatched {
+    /// Looks for rules without effect among the names and URIs that the child lists.
+    pub(super) fn of<'a>(server: &Server, originals: impl Fn(Kind) -> Vec<&'a str>) -> Vec<Self> {
+        let tools = originals(Kind::Tools);
+        let prompts = originals(Kind::Prompts);
+        let resources = [originals(Kind::Resources), originals(Kind::Templates)].concat();
+        let mut found = Vec::new();
+        for (rules, names, [allow, deny, profile_allow, profile_deny]) in [
+            (&server.tools, &tools, ["tools.allow", "tools.deny", "profile tools.allow", "profile tools.deny"]),
+            (
+                &server.prompts,
+                &prompts,
+                ["prompts.allow", "prompts.deny", "profile prompts.allow", "profile prompts.deny"],
+            ),
+            (
+                &server.resources,
+                &resources,
+                ["resources.allow", "resources.deny", "profile resources.allow", "profile resources.deny"],
+            ),
+        ] {
+            let empty = Vec::new();
+            for (rule, globs) in [
+                (allow, &rules.allow),
+                (deny, &rules.deny),
+                (profile_allow, rules.profile_allow.as_ref().unwrap_or(&empty)),
+                (profile_deny, &rules.profile_deny),
+            ] {
+                for glob in globs.iter().filter(|glob| *glob != "*") {
+                    let set = glob_set([glob]);
+                    if !names.iter().any(|name| set.is_match(name)) {
+                        found.push(Self { rule, pattern: glob.clone() });
+                    }
+                }
+            }
+        }
+        for (rule, pairs) in [("tools.rename", &server.tools.rename), ("tools.describe", &server.tools.describe)] {
+            let without = pairs.iter().filter(|(own, _)| !tools.contains(&own.as_str()));
+            found.extend(without.map(|(own, _)| Self { rule, pattern: own.clone() }));
+        }
+        found
+    }
+}

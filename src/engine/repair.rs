@@ -1,0 +1,339 @@
+//! One entry of a list: the child's own bytes with the name or URI replaced, and the least repair that makes it lawful
+//! (`DESIGN.md` chapters 5 and 14).
+//!
+//! Hosts drop a whole server's tools when one of them is unlawful, so a bad entry is mended, or left out alone. All else
+//! stays byte for byte.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use compact_str::CompactString;
+
+use super::listing::Kind;
+use super::uri::expose_uri;
+use crate::wire::json::{self, Member};
+use crate::wire::method::Revision;
+use crate::wire::splice::{self, Edit};
+
+/// What the host's revision asks of entries (`PROTOCOL.md` 5.14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RenderClass {
+    /// 2024-11-05 and 2025-03-26: know no `outputSchema`, and leave open what they don't know.
+    Old,
+    /// 2025-06-18 and 2025-11-25: an `outputSchema` is an object's.
+    Structured,
+    /// 2026-07-28 and later.
+    Modern,
+}
+
+/// A repair of an entry, or the reason why it was left out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Repair {
+    /// What it is.
+    pub kind: Kind,
+    /// The child's own name or URI; empty if it has none.
+    pub name: CompactString,
+    /// What was done.
+    pub what: Fix,
+}
+
+/// What was done to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fix {
+    /// A tool had no `inputSchema`.
+    SchemaAdded,
+    /// The `inputSchema` did not say `"type":"object"`.
+    SchemaTyped,
+    /// The description was null, or no string.
+    DescriptionRemoved,
+    /// A resource or template had no `name`: its URI stands there.
+    NameAdded,
+    /// Left out: no object.
+    NoObject,
+    /// Left out: no name or URI, an empty one, or one that is no string.
+    NoName,
+    /// Left out: the `inputSchema` is no object.
+    BadSchema,
+    /// Left out: the same name or URI stood before it.
+    Doubled,
+}
+
+/// Whether a tool may, must or can't run as a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaskSupport {
+    /// It can't: also what an absent member means.
+    #[default]
+    Forbidden,
+    /// The caller chooses.
+    Optional,
+    /// It runs only as one.
+    Required,
+}
+
+/// What is read from a raw entry before anything is decided about it.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    raw: &'a [u8],
+    members: Vec<Member>,
+    /// The child's own name or URI.
+    pub(super) original: CompactString,
+    /// Its token as the child spelled it.
+    pub(super) token: Range<usize>,
+}
+
+/// What becomes of an entry.
+pub(super) struct Plan<'a> {
+    pub(super) kind: Kind,
+    pub(super) class: RenderClass,
+    /// The prefix of URIs.
+    pub(super) safe_prefix: &'a str,
+    /// The token that replaces the name or URI; `None`: it stays.
+    pub(super) exposed_token: Option<&'a str>,
+    /// The description that the configuration gives it.
+    pub(super) describe: Option<&'a str>,
+    /// Whether `execution` is taken out.
+    pub(super) without_execution: bool,
+}
+
+/// What is collected while an entry is looked at.
+#[derive(Default)]
+struct Changes {
+    edits: Vec<Edit>,
+    /// Members that are put behind the last one, each with its comma.
+    added: String,
+    /// Names of the members that are taken out.
+    removed: Vec<&'static str>,
+    fixes: Vec<Fix>,
+}
+
+// === impl RenderClass ===
+
+impl RenderClass {
+    /// The class of a revision.
+    pub fn of(revision: Revision) -> Self {
+        match revision {
+            Revision::V2024_11_05 | Revision::V2025_03_26 => Self::Old,
+            Revision::V2025_06_18 | Revision::V2025_11_25 => Self::Structured,
+            Revision::V2026_07_28 => Self::Modern,
+        }
+    }
+}
+
+// === impl Fix ===
+
+impl Fix {
+    /// Whether the entry was left out.
+    pub fn is_left_out(self) -> bool {
+        matches!(self, Self::NoObject | Self::NoName | Self::BadSchema | Self::Doubled)
+    }
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SchemaAdded => "it has no inputSchema: {\"type\":\"object\"} was added",
+            Self::SchemaTyped => "its inputSchema lacks \"type\":\"object\": that was added",
+            Self::DescriptionRemoved => "its description is no string: it was removed",
+            Self::NameAdded => "it has no name: its URI was put there",
+            Self::NoObject => "it is no JSON object: left out",
+            Self::NoName => "its name or URI is missing, empty or no string: left out",
+            Self::BadSchema => "its inputSchema is no object: left out",
+            Self::Doubled => "its name or URI was listed before: left out",
+        })
+    }
+}
+
+// === impl Repair ===
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {}", self.kind.noun(), self.name, self.what)
+    }
+}
+
+// === impl Draft ===
+
+impl<'a> Draft<'a> {
+    /// Reads an entry that is valid JSON.
+    pub(super) fn read(kind: Kind, raw: &'a [u8]) -> Result<Self, Fix> {
+        let start = json::skip_space(raw, 0);
+        if raw.get(start) != Some(&b'{') {
+            return Err(Fix::NoObject);
+        }
+        let members: Vec<_> = json::members(raw, 0..raw.len()).collect();
+        let token = last(raw, &members, kind.name_key()).map(|member| member.value.clone()).ok_or(Fix::NoName)?;
+        let original = json::string(raw, token.clone()).filter(|name| !name.is_empty()).ok_or(Fix::NoName)?;
+        Ok(Self { raw, original: original.into(), members, token })
+    }
+
+    /// The token in memory of its own, so that an entry does not keep a whole page alive.
+    pub(super) fn token_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.raw[self.token.clone()])
+    }
+
+    /// The value of a member.
+    pub(super) fn get(&self, name: &str) -> Option<Range<usize>> {
+        last(self.raw, &self.members, name).map(|member| member.value.clone())
+    }
+
+    /// Whether the tool's annotations say so.
+    pub(super) fn hint(&self, name: &str) -> bool {
+        let hint = self.get("annotations").and_then(|annotations| json::get(self.raw, annotations, name));
+        hint.is_some_and(|hint| &self.raw[hint] == b"true")
+    }
+
+    /// What its `execution` says.
+    pub(super) fn task_support(&self) -> TaskSupport {
+        let support = self.get("execution").and_then(|execution| json::get(self.raw, execution, "taskSupport"));
+        match support.map(|support| &self.raw[support]) {
+            Some(b"\"optional\"") => TaskSupport::Optional,
+            Some(b"\"required\"") => TaskSupport::Required,
+            _ => TaskSupport::Forbidden,
+        }
+    }
+
+    /// The places of the URI of its user interface: the nested key first, then the old flat one.
+    fn ui_tokens(&self) -> impl Iterator<Item = Range<usize>> {
+        let meta = self.get("_meta");
+        let nested = meta.clone().and_then(|meta| json::path(self.raw, meta, &["ui", "resourceUri"]));
+        let flat = meta.and_then(|meta| json::get(self.raw, meta, "ui/resourceUri"));
+        nested.into_iter().chain(flat)
+    }
+
+    /// The URI of its user interface.
+    pub(super) fn ui_uri(&self) -> Option<CompactString> {
+        self.ui_tokens().find_map(|token| json::string(self.raw, token)).map(CompactString::from)
+    }
+
+    /// The entry as the host sees it. Repairs are added to `fixes`; `Err` leaves it out.
+    pub(super) fn render(&self, plan: &Plan<'_>, fixes: &mut Vec<Fix>) -> Result<Vec<u8>, Fix> {
+        let mut changes = Changes::default();
+        // Doubled members are replaced alike, lest a reader that takes the first sees the child's own name.
+        if let Some(token) = plan.exposed_token {
+            let places = self.all(plan.kind.name_key());
+            changes.edits.extend(places.map(|member| Edit::text(member.value.clone(), token)));
+        }
+        match plan.kind {
+            Kind::Tools => self.mend_tool(plan, &mut changes)?,
+            Kind::Prompts => {}
+            Kind::Resources | Kind::Templates => self.mend_resource(&mut changes),
+        }
+        self.describe(plan, &mut changes);
+
+        self.remove(&changes.removed, &mut changes.edits);
+        if !changes.added.is_empty() {
+            let end = self.members.last().map_or(1, |member| member.value.end);
+            changes.edits.push(Edit::text(end..end, changes.added));
+        }
+        fixes.append(&mut changes.fixes);
+        Ok(splice::apply(self.raw, &mut changes.edits))
+    }
+
+    fn mend_tool(&self, plan: &Plan<'_>, changes: &mut Changes) -> Result<(), Fix> {
+        match self.get("inputSchema") {
+            None => {
+                changes.added.push_str(r#","inputSchema":{"type":"object"}"#);
+                changes.fixes.push(Fix::SchemaAdded);
+            }
+            Some(schema) if !json::is_object(self.raw, &schema) => return Err(Fix::BadSchema),
+            Some(schema) if !says_object(self.raw, &schema) => {
+                changes.edits.extend(type_object(self.raw, &schema));
+                changes.fixes.push(Fix::SchemaTyped);
+            }
+            Some(_) => {}
+        }
+        let output = self.get("outputSchema");
+        if plan.class == RenderClass::Structured && output.is_some_and(|schema| !says_object(self.raw, &schema)) {
+            changes.removed.push("outputSchema");
+        }
+        if plan.without_execution {
+            changes.removed.push("execution");
+        }
+        for token in self.ui_tokens() {
+            if let Some(uri) = json::string(self.raw, token.clone()) {
+                let exposed = expose_uri(plan.safe_prefix, &uri);
+                if exposed != uri {
+                    changes.edits.push(Edit::text(token, json::quoted(&exposed)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mend_resource(&self, changes: &mut Changes) {
+        let name = self.get("name");
+        if name.as_ref().is_some_and(|name| self.raw[name.start] == b'"') {
+            return;
+        }
+        let uri = std::str::from_utf8(&self.raw[self.token.clone()]).unwrap_or("\"\"");
+        match name {
+            Some(name) => changes.edits.push(Edit::text(name, uri)),
+            None => {
+                changes.added.push_str(",\"name\":");
+                changes.added.push_str(uri);
+            }
+        }
+        changes.fixes.push(Fix::NameAdded);
+    }
+
+    fn describe(&self, plan: &Plan<'_>, changes: &mut Changes) {
+        let own = self.get("description");
+        match (plan.describe, own) {
+            (Some(text), Some(own)) => changes.edits.push(Edit::text(own, json::quoted(text))),
+            (Some(text), None) => {
+                changes.added.push_str(",\"description\":");
+                changes.added.push_str(&json::quoted(text));
+            }
+            (None, Some(own)) if self.raw[own.start] != b'"' => {
+                changes.removed.push("description");
+                changes.fixes.push(Fix::DescriptionRemoved);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Takes all members of these names out, each with one comma. The name or URI stays, so one is always left.
+    fn remove(&self, names: &[&str], edits: &mut Vec<Edit>) {
+        if names.is_empty() {
+            return;
+        }
+        let mut kept_before = false;
+        for (i, member) in self.members.iter().enumerate() {
+            if !names.iter().any(|name| json::key_is(self.raw, &member.key, name)) {
+                kept_before = true;
+            } else if kept_before {
+                edits.push(Edit::remove(self.members[i - 1].value.end..member.value.end));
+            } else {
+                let end = self.members.get(i + 1).map_or(member.value.end, |next| next.key.start);
+                edits.push(Edit::remove(member.key.start..end));
+            }
+        }
+    }
+
+    fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Member> {
+        self.members.iter().filter(move |member| json::key_is(self.raw, &member.key, name))
+    }
+}
+
+fn last<'a>(raw: &[u8], members: &'a [Member], name: &str) -> Option<&'a Member> {
+    members.iter().rfind(|member| json::key_is(raw, &member.key, name))
+}
+
+/// Whether a schema's root says `"type":"object"`.
+fn says_object(raw: &[u8], schema: &Range<usize>) -> bool {
+    let kind = json::get(raw, schema.clone(), "type");
+    kind.and_then(|kind| json::string(raw, kind)).is_some_and(|kind| kind == "object")
+}
+
+/// Makes an object say `"type":"object"`.
+fn type_object(raw: &[u8], schema: &Range<usize>) -> Vec<Edit> {
+    let members: Vec<_> = json::members(raw, schema.clone()).collect();
+    let wrong: Vec<_> = members.iter().filter(|member| json::key_is(raw, &member.key, "type")).collect();
+    if wrong.is_empty() {
+        let at = schema.start + 1;
+        let text = if members.is_empty() { r#""type":"object""# } else { r#""type":"object","# };
+        return vec![Edit::text(at..at, text)];
+    }
+    wrong.into_iter().map(|member| Edit::text(member.value.clone(), r#""object""#)).collect()
+}
