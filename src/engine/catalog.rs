@@ -16,11 +16,10 @@ use compact_str::CompactString;
 
 use super::listing::Kind;
 pub use super::repair::{Fix, RenderClass, Repair, TaskSupport};
-use super::uri::{Score, is_web, original_uri, safe_prefix};
-use crate::config::Server;
+use super::uri::{Score, original_uri};
 pub use part::{Entry, Listing, Part, build_part};
 pub use rules::Unmatched;
-pub use snapshot::{Page, Snapshot, Snapshots, Stale};
+pub use snapshot::{Page, PageError, Snapshot, Snapshots};
 
 /// URIs seen in one server's results that are remembered, at least; twice as many at most.
 const MAX_SEEN: usize = 1024;
@@ -33,10 +32,8 @@ pub struct Catalog {
     hash: RandomState,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Member {
-    key: String,
-    safe_prefix: String,
     part: Option<Arc<Part>>,
     /// Places of entries that an earlier server shows under the same name, by kind.
     hidden: [Arc<BTreeSet<usize>>; 4],
@@ -100,35 +97,12 @@ pub enum Owner {
     Ambiguous(Vec<usize>),
 }
 
-/// Whose tool an app calls by its own name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AppTool<'a> {
-    /// The one server with a user interface that has it.
-    One(usize, &'a Entry),
-    /// No such server has it.
-    Unknown,
-    /// Several have it.
-    Ambiguous,
-}
-
 // === impl Catalog ===
 
 impl Catalog {
-    /// A catalog of these servers, none of which has shown anything yet.
-    pub fn new(servers: &[Server]) -> Self {
-        Self::of(servers.iter().map(|server| (server.key.clone(), safe_prefix(&server.prefix))))
-    }
-
-    /// The same from keys and safe prefixes; an empty prefix leaves URIs as they are.
-    pub fn of(servers: impl IntoIterator<Item = (String, String)>) -> Self {
-        let servers = servers.into_iter().map(|(key, safe_prefix)| Member {
-            key,
-            safe_prefix,
-            part: None,
-            hidden: Default::default(),
-            seen: Arc::default(),
-        });
-        Self { servers: servers.collect(), tables: Default::default(), hash: RandomState::new() }
+    /// A catalog of so many servers, none of which has shown anything yet.
+    pub fn new(servers: usize) -> Self {
+        Self { servers: vec![Member::default(); servers], tables: Default::default(), hash: RandomState::new() }
     }
 
     /// Replaces one server's part; at most the lists that are told differ afterwards.
@@ -146,11 +120,6 @@ impl Catalog {
         self.servers.get(server)?.part.as_ref()
     }
 
-    /// The keys of the servers, in the order of the file.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.servers.iter().map(|member| member.key.as_str())
-    }
-
     /// The tool that the host sees under this name.
     pub fn tool(&self, exposed: &str) -> Option<(usize, &Entry)> {
         self.entry(Kind::Tools, exposed)
@@ -162,8 +131,8 @@ impl Catalog {
     }
 
     /// The resource template of that text: the server, and the text that it knows. For references of completions.
-    pub fn template(&self, exposed: &str) -> Option<(usize, &Entry)> {
-        self.entry(Kind::Templates, exposed)
+    pub fn template(&self, exposed: &str) -> Option<(usize, &CompactString)> {
+        self.entry(Kind::Templates, exposed).map(|(server, entry)| (server, &entry.original))
     }
 
     /// What the host sees under this name; of several servers the first in the file.
@@ -176,7 +145,7 @@ impl Catalog {
             return first;
         }
         let more = table.more[&hash].iter().filter_map(named);
-        first.into_iter().chain(more).min_by_key(|(server, _)| *server)
+        first.into_iter().chain(more).min_by_key(|(server, _)| self.rank(*server))
     }
 
     /// The server whose rules leave out what has this exposed name.
@@ -184,16 +153,17 @@ impl Catalog {
         self.parts().find(|(_, part)| part.filtered_original(kind, exposed).is_some()).map(|(server, _)| server)
     }
 
-    /// The tool that an app calls by its own name (`PROTOCOL.md` 5.15).
-    pub fn app_tool(&self, original: &str) -> AppTool<'_> {
+    /// The tool that an app calls by its own name, if exactly one server with a user interface has it (`PROTOCOL.md`
+    /// 5.15).
+    pub fn app_tool(&self, original: &str) -> Option<(usize, &Entry)> {
+        let mut found = self.app_tools(original);
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    /// The tools of that own name of all servers with a user interface; several are ambiguous.
+    pub fn app_tools(&self, original: &str) -> impl Iterator<Item = (usize, &Entry)> {
         let bearing = self.parts().filter(|(_, part)| part.bears_ui());
-        let mut found =
-            bearing.filter_map(|(server, part)| Some((server, part.find_original(Kind::Tools, original)?)));
-        match (found.next(), found.next()) {
-            (None, _) => AppTool::Unknown,
-            (Some((server, entry)), None) => AppTool::One(server, entry),
-            (Some(_), Some(_)) => AppTool::Ambiguous,
-        }
+        bearing.filter_map(move |(server, part)| Some((server, part.find_original(Kind::Tools, original)?)))
     }
 
     /// Who serves a URI that the host names: listed, matched by a template, carrying a prefix, or the child's own URI
@@ -216,7 +186,7 @@ impl Catalog {
     /// The URI that the server knows, if an argument's value as a whole is one that the host can only have from it:
     /// listed, matching an exposed template, or seen in a result.
     pub fn argument_uri(&self, server: usize, value: &str) -> Option<String> {
-        let uri = original_uri(&self.servers.get(server)?.safe_prefix, value)?;
+        let uri = original_uri(self.part(server)?.safe_prefix(), value)?;
         self.owns(server, &uri).then_some(uri)
     }
 
@@ -251,15 +221,14 @@ impl Catalog {
         self.servers.iter().enumerate().filter_map(|(server, member)| Some((server, member.part.as_ref()?)))
     }
 
+    /// Who wins a name: we, then the servers in the order of the file.
+    fn rank(&self, server: usize) -> usize {
+        if self.part(server).is_some_and(|part| part.is_ours()) { 0 } else { server + 1 }
+    }
+
     fn at(&self, kind: Kind, (server, at): Place) -> Option<(usize, &Entry)> {
         let part = self.servers[server as usize].part.as_ref()?;
         Some((server as usize, part.entries(kind).get(at as usize)?))
-    }
-
-    /// The child's own form of a URI that the host sees; `None` if it can't be this server's.
-    fn own_form(&self, server: usize, uri: &str) -> Option<String> {
-        let prefix = &self.servers[server].safe_prefix;
-        if prefix.is_empty() || is_web(uri) { Some(uri.to_owned()) } else { original_uri(prefix, uri) }
     }
 
     fn by_template(&self, uri: &str) -> Option<(usize, String)> {
@@ -270,7 +239,7 @@ impl Catalog {
             if prefixed.is_some_and(|owner| owner != server) {
                 continue;
             }
-            let Some(own) = self.own_form(server, uri) else { continue };
+            let Some(own) = part.own_form(uri) else { continue };
             let Some(score) = part.match_template(&own) else { continue };
             if best.as_ref().is_none_or(|(best, ..)| score > *best) {
                 best = Some((score, server, own));
@@ -280,8 +249,7 @@ impl Catalog {
     }
 
     fn by_prefix(&self, uri: &str) -> Option<(usize, String)> {
-        let prefixes = self.servers.iter().enumerate();
-        let mut owners = prefixes.filter_map(|(at, member)| Some((at, original_uri(&member.safe_prefix, uri)?)));
+        let mut owners = self.parts().filter_map(|(at, part)| Some((at, original_uri(part.safe_prefix(), uri)?)));
         owners.next()
     }
 
@@ -299,9 +267,9 @@ impl Catalog {
         if let Some((server, _)) = self.parts().find(|(_, part)| part.filtered(Kind::Resources, uri)) {
             return Owner::Refused { server, uri: uri.to_owned() };
         }
-        let mut bare = self.parts().filter(|(server, part)| {
+        let mut bare = self.parts().filter(|(_, part)| {
             let serves = part.count(Kind::Resources) + part.count(Kind::Templates) > 0;
-            serves && self.servers[*server].safe_prefix.is_empty()
+            serves && part.safe_prefix().is_empty() && !part.is_ours()
         });
         bare.next().map_or(Owner::Unknown, |(server, _)| self.judge(server, uri.to_owned()))
     }
@@ -369,10 +337,9 @@ impl Catalog {
         let Some(more) = self.tables[kind as usize].more.get(&hash) else { return self.show_single(kind, hash) };
         let first = self.tables[kind as usize].first.get(&hash);
         let all = first.into_iter().chain(more).copied();
-        let mut named: Vec<_> = all
-            .filter(|place| self.at(kind, *place).is_some_and(|(_, entry)| entry.exposed == exposed))
-            .collect();
-        named.sort_unstable();
+        let mut named: Vec<_> =
+            all.filter(|place| self.at(kind, *place).is_some_and(|(_, entry)| entry.exposed == exposed)).collect();
+        named.sort_unstable_by_key(|(server, _)| self.rank(*server as usize));
         for (i, (server, at)) in named.into_iter().enumerate() {
             self.hide(kind, (server, at), i > 0);
         }
@@ -425,10 +392,10 @@ impl Table {
             }
             return false;
         };
-        if !more.remove(&place) && self.first.get(&hash) == Some(&place) {
-            if let Some(next) = more.pop_first() {
-                self.first.insert(hash, next);
-            }
+        let first = self.first.get(&hash) == Some(&place);
+        if let (false, true, Some(&next)) = (more.remove(&place), first, more.first()) {
+            more.remove(&next);
+            self.first.insert(hash, next);
         }
         if more.is_empty() {
             self.more.remove(&hash);

@@ -254,6 +254,13 @@ impl Pager {
         }
     }
 
+    /// Asks for a fetch from a new generation: one that is under way is forgotten, its answer will not come.
+    pub fn reset(&mut self, now: Instant) {
+        self.fetch = None;
+        (self.overtaken, self.restarts, self.failures) = (0, 0, 0);
+        self.wanted = Some(now);
+    }
+
     /// The next request to send, if it is time: `Some(None)` is the first page, `Some(Some(token))` the page of that
     /// cursor, a JSON string with its quotes. After `Some` a call of [`Self::page`] or [`Self::failed`] must follow
     /// before there is another.

@@ -267,12 +267,11 @@ impl<'a> Draft<'a> {
             return;
         }
         let uri = std::str::from_utf8(&self.raw[self.token.clone()]).unwrap_or("\"\"");
-        match name {
-            Some(name) => changes.edits.push(Edit::text(name, uri)),
-            None => {
-                changes.added.push_str(",\"name\":");
-                changes.added.push_str(uri);
-            }
+        if let Some(name) = name {
+            changes.edits.push(Edit::text(name, uri));
+        } else {
+            changes.added.push_str(",\"name\":");
+            changes.added.push_str(uri);
         }
         changes.fixes.push(Fix::NameAdded);
     }

@@ -14,12 +14,7 @@ const UI: &str = "ui://";
 
 /// The server's prefix made safe for a scheme: lower case, `_` becomes `-`, an `s` before a leading digit.
 pub fn safe_prefix(prefix: &str) -> String {
-    let mut safe = String::with_capacity(prefix.len() + 1);
-    if prefix.starts_with(|first: char| first.is_ascii_digit()) {
-        safe.push('s');
-    }
-    safe.extend(prefix.chars().map(|c| if c == '_' { '-' } else { c.to_ascii_lowercase() }));
-    safe
+    crate::config::scheme_prefix(prefix)
 }
 
 /// The URI or template that the host sees.
@@ -50,7 +45,8 @@ pub fn original_uri(safe_prefix: &str, exposed: &str) -> Option<String> {
     }
     let rest = exposed.strip_prefix(safe_prefix)?.strip_prefix('+')?;
     match rest.strip_prefix(':') {
-        Some(bare) => (scheme(bare).is_none() && !bare.starts_with(UI)).then(|| bare.to_owned()),
+        // Whatever stands there: a template without scheme may have been filled in with one.
+        Some(bare) => Some(bare.to_owned()),
         None => (scheme(rest).is_some() && !is_web(rest) && !rest.starts_with(UI)).then(|| rest.to_owned()),
     }
 }

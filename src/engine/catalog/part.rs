@@ -1,6 +1,7 @@
 //! One server's contribution to the catalog: filtered, renamed, mended, sorted and rendered once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use compact_str::CompactString;
 use super::super::listing::Kind;
 use super::super::names::{Naming, folded};
 use super::super::repair::{Draft, Fix, Plan, RenderClass, Repair, TaskSupport};
-use super::super::uri::{Score, Template, expose_uri, safe_prefix};
+use super::super::uri::{Score, Template, expose_uri, is_web, original_uri, safe_prefix};
 use super::rules::{Filter, Unmatched};
 use crate::config::{Rules, Server};
 use crate::wire::json;
@@ -57,6 +58,8 @@ pub struct Entry {
 pub struct Part {
     key: String,
     safe_prefix: String,
+    /// Entries of our own, no server's.
+    ours: bool,
     kinds: [OfKind; 4],
     /// Compiled templates, as the child knows them.
     templates: Vec<Template>,
@@ -71,6 +74,8 @@ pub struct Part {
 struct OfKind {
     /// The entries, joined by commas.
     rendered: Bytes,
+    /// A digest of them.
+    digest: u64,
     /// Sorted by the bytes of the original.
     entries: Vec<Entry>,
     /// Places in `entries`, sorted by what is exposed.
@@ -171,7 +176,9 @@ fn collect(
                 continue;
             }
         };
-        fixes.into_iter().for_each(|fix| repair(&original, fix));
+        for fix in fixes {
+            repair(&original, fix);
+        }
         if !text.is_empty() {
             text.push(b',');
         }
@@ -191,6 +198,9 @@ fn collect(
         });
     }
     of_kind.rendered = text.into();
+    let mut hasher = DefaultHasher::new();
+    of_kind.rendered.hash(&mut hasher);
+    of_kind.digest = hasher.finish();
     (of_kind, repairs)
 }
 
@@ -221,7 +231,8 @@ impl Listing {
 // === impl Part ===
 
 impl Part {
-    /// Entries that are shown as they are: our own resources.
+    /// Entries of our own, shown as they are: their names win over every server's, and what is not among them is never
+    /// ours.
     pub fn verbatim(key: &str, listing: &Listing) -> Self {
         let mut part = Self::empty(key.to_owned(), String::new(), Filter::all());
         for kind in Kind::ALL {
@@ -229,6 +240,7 @@ impl Part {
                 collect(kind, listing, RenderClass::Modern, "", &part.resource_filter, None, |uri| uri.into());
             part.kinds[kind as usize] = of_kind;
         }
+        part.ours = true;
         part.finish();
         part
     }
@@ -236,6 +248,11 @@ impl Part {
     /// The entries of a kind, joined by commas.
     pub fn rendered(&self, kind: Kind) -> &Bytes {
         &self.kinds[kind as usize].rendered
+    }
+
+    /// A digest of [`Self::rendered`].
+    pub(super) fn digest(&self, kind: Kind) -> u64 {
+        self.kinds[kind as usize].digest
     }
 
     /// The entries of a kind, sorted by the bytes of the child's own name or URI.
@@ -305,6 +322,22 @@ impl Part {
         &self.safe_prefix
     }
 
+    /// Whether these are entries of our own.
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// The child's own form of a URI that the host sees; `None` if it can't be this server's.
+    pub fn own_form(&self, exposed: &str) -> Option<String> {
+        if self.ours {
+            None
+        } else if self.safe_prefix.is_empty() || is_web(exposed) {
+            Some(exposed.to_owned())
+        } else {
+            original_uri(&self.safe_prefix, exposed)
+        }
+    }
+
     /// Whether a tool of it has a user interface.
     pub fn bears_ui(&self) -> bool {
         !self.ui_uris.is_empty()
@@ -338,6 +371,7 @@ impl Part {
         Self {
             key,
             safe_prefix,
+            ours: false,
             kinds: Default::default(),
             templates: Vec::new(),
             resource_filter,

@@ -1,9 +1,9 @@
 //! What the configuration lets through: globs over the child's own names and URIs.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 
 use super::super::listing::Kind;
-use crate::config::{Rules, Server};
+use crate::config::{Rules, Server, glob};
 
 /// The compiled `allow` and `deny` of one kind, the profile's included.
 #[derive(Clone, Debug)]
@@ -28,10 +28,7 @@ impl Filter {
     pub(super) fn new(rules: &Rules) -> Self {
         let allow = [Some(&rules.allow), rules.profile_allow.as_ref()];
         let allow = allow.into_iter().flatten().filter(|globs| !globs.is_empty());
-        Self {
-            allow: allow.map(|globs| glob_set(globs)).collect(),
-            deny: glob_set(rules.deny.iter().chain(&rules.profile_deny)),
-        }
+        Self { allow: allow.map(glob_set).collect(), deny: glob_set(rules.deny.iter().chain(&rules.profile_deny)) }
     }
 
     /// Lets everything through.
@@ -51,7 +48,6 @@ impl Filter {
 fn glob_set<'a>(globs: impl IntoIterator<Item = &'a String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for text in globs {
-        let glob = |text: &str| GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
         // The configuration has refused what is no glob; should one come through, it stands for itself.
         if let Ok(glob) = glob(text).or_else(|_| glob(&globset::escape(text))) {
             set.add(glob);

@@ -1,6 +1,7 @@
 //! What the host reads: one list at one moment, whole or in pages, and the cursors between them (`PROTOCOL.md` 6.4).
 
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,19 +25,21 @@ pub struct Snapshot {
 
 type Shown = (Arc<Part>, Arc<BTreeSet<usize>>);
 
-/// A page: `{"tools":[…]` in pieces, without the closing brace.
+/// A page: the whole `result` object in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The bytes, in order.
     pub pieces: Vec<Bytes>,
-    /// Where the next page begins; `None`: this was the last.
-    pub next: Option<usize>,
+    /// Entries in it.
+    pub count: usize,
+    /// Whether it ends in a `nextCursor`.
+    pub more: bool,
 }
 
 /// A cursor that we did not issue, or whose snapshot is gone: the host must list again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor is unknown or out of date; list again without one")]
-pub struct Stale;
+pub struct PageError;
 
 /// The snapshots that cursors name.
 #[derive(Clone, Debug)]
@@ -63,15 +66,25 @@ impl Snapshot {
         self.parts.iter().map(|(part, hidden)| part.count(self.kind) - hidden.len()).sum()
     }
 
+    /// A digest of what the host reads: two lists of one kind with the same are the same.
+    pub fn revision(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (part, hidden) in self.parts.iter().filter(|(part, hidden)| part.count(self.kind) > hidden.len()) {
+            (part.digest(self.kind), hidden).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// The whole result, `{"tools":[…]}`, in pieces.
     pub fn whole(&self) -> Vec<Bytes> {
-        let mut pieces = self.page(0, 0).pieces;
+        let (mut pieces, _) = self.page(0, 0);
         pieces.push(Bytes::from_static(b"}"));
         pieces
     }
 
-    /// At most `size` entries from the place `offset` on; 0 is all of them.
-    pub fn page(&self, offset: usize, size: usize) -> Page {
+    /// At most `size` entries from the place `offset` on, 0 being all of them: `{"tools":[…]` in pieces, without the
+    /// closing brace, and the place of the next page.
+    pub fn page(&self, offset: usize, size: usize) -> (Vec<Bytes>, Option<usize>) {
         let end = if size == 0 { usize::MAX } else { offset.saturating_add(size) };
         let mut pieces = vec![Bytes::from(format!("{{\"{}\":[", self.kind.array_key()))];
         let mut before = 0;
@@ -88,7 +101,7 @@ impl Snapshot {
             before += count;
         }
         pieces.push(Bytes::from_static(b"]"));
-        Page { pieces, next: (end < before).then_some(end) }
+        (pieces, (end < before).then_some(end))
     }
 
     /// Whether it is the very same list, entries not compared.
@@ -100,21 +113,23 @@ impl Snapshot {
 
     /// Whether the host reads the same bytes.
     pub fn same_bytes(&self, other: &Self) -> bool {
-        self.is(other) || {
-            let bytes = |snapshot: &Self| snapshot.page(0, 0).pieces;
-            bytes(self).iter().flatten().eq(bytes(other).iter().flatten())
+        if self.is(other) {
+            return true;
         }
+        let (ours, theirs) = (self.page(0, 0).0, other.page(0, 0).0);
+        let length = |pieces: &[Bytes]| pieces.iter().map(Bytes::len).sum::<usize>();
+        ours == theirs
+            // Cut in other places, but perhaps the same.
+            || length(&ours) == length(&theirs) && ours.iter().flatten().eq(theirs.iter().flatten())
     }
 }
 
 /// The places in the rendered bytes of the shown entries number `range.start` to `range.end`, as few as there can be.
 fn runs(part: &Part, kind: Kind, hidden: &BTreeSet<usize>, range: Range<usize>) -> Vec<Range<usize>> {
     let entries = part.entries(kind);
-    if range.is_empty() {
-        return Vec::new();
-    }
     if hidden.is_empty() {
-        return vec![entries[range.start].at.start..entries[range.end - 1].at.end];
+        let run = entries[range].iter().map(|entry| entry.at.clone()).reduce(|run, at| run.start..at.end);
+        return run.into_iter().collect();
     }
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut last = None;
@@ -132,35 +147,42 @@ fn runs(part: &Part, kind: Kind, hidden: &BTreeSet<usize>, range: Range<usize>) 
 // === impl Snapshots ===
 
 impl Snapshots {
-    /// Nothing is alive yet. The secret makes cursors that only we can issue; any random bytes.
+    /// Nothing is alive yet. The secret makes cursors that only we can issue: any random bytes.
     pub fn new(secret: [u8; 32]) -> Self {
         Self { secret, revision: 0, alive: VecDeque::new() }
     }
 
-    /// The result of a list request in pieces: the first page of `now` without a cursor, else the page that the cursor
-    /// names, from the snapshot that it names. A `page_size` of 0 is one page.
-    pub fn list(&mut self, now: &Snapshot, cursor: Option<&str>, page_size: usize) -> Result<Vec<Bytes>, Stale> {
-        let (revision, offset, snapshot) = match cursor {
-            None if page_size == 0 => return Ok(now.whole()),
-            None => (None, 0, now),
-            Some(cursor) => {
-                let (revision, offset) = self.decode(now.kind, cursor).ok_or(Stale)?;
-                let alive = self.alive.iter().find(|(alive, snapshot)| *alive == revision && snapshot.kind == now.kind);
-                (Some(revision), offset, &alive.ok_or(Stale)?.1)
-            }
-        };
-        let Page { mut pieces, next } = snapshot.page(offset, page_size);
-        if let Some(next) = next {
-            let revision = revision.unwrap_or_else(|| self.keep(now));
-            pieces.push(Bytes::from(format!(",\"nextCursor\":\"{}\"", self.encode(now.kind, revision, next))));
-        }
-        pieces.push(Bytes::from_static(b"}"));
-        Ok(pieces)
+    /// The first page of a snapshot; a `page_size` of 0 is all of it.
+    pub fn first(&mut self, snapshot: Snapshot, page_size: usize) -> Page {
+        let (pieces, next) = snapshot.page(0, page_size);
+        let count = next.unwrap_or_else(|| snapshot.count());
+        let kind = snapshot.kind;
+        let next = next.map(|next| (self.keep(snapshot), next));
+        self.close(kind, pieces, count, next)
+    }
+
+    /// The page that a cursor names, of the snapshot that it names.
+    pub fn next(&mut self, kind: Kind, cursor: &str, page_size: usize) -> Result<Page, PageError> {
+        let (revision, offset) = self.decode(kind, cursor).ok_or(PageError)?;
+        let alive = self.alive.iter().find(|(alive, snapshot)| *alive == revision && snapshot.kind == kind);
+        let (_, snapshot) = alive.ok_or(PageError)?;
+        let (pieces, next) = snapshot.page(offset, page_size);
+        let count = next.unwrap_or_else(|| snapshot.count()) - offset;
+        Ok(self.close(kind, pieces, count, next.map(|next| (revision, next))))
+    }
+
+    fn close(&self, kind: Kind, mut pieces: Vec<Bytes>, count: usize, next: Option<(u64, usize)>) -> Page {
+        let more = next.is_some();
+        pieces.push(match next {
+            Some((revision, next)) => format!(",\"nextCursor\":\"{}\"}}", self.encode(kind, revision, next)).into(),
+            None => Bytes::from_static(b"}"),
+        });
+        Page { pieces, count, more }
     }
 
     /// The revision of a snapshot, which is kept alive for cursors.
-    fn keep(&mut self, snapshot: &Snapshot) -> u64 {
-        if let Some((revision, _)) = self.alive.iter().find(|(_, alive)| alive.is(snapshot)) {
+    fn keep(&mut self, snapshot: Snapshot) -> u64 {
+        if let Some((revision, _)) = self.alive.iter().find(|(_, alive)| alive.is(&snapshot)) {
             return *revision;
         }
         let of_kind = self.alive.iter().filter(|(_, alive)| alive.kind == snapshot.kind).count();
@@ -169,7 +191,7 @@ impl Snapshots {
             oldest.map(|at| self.alive.remove(at));
         }
         self.revision += 1;
-        self.alive.push_back((self.revision, snapshot.clone()));
+        self.alive.push_back((self.revision, snapshot));
         self.revision
     }
 

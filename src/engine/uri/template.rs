@@ -67,10 +67,7 @@ impl Template {
             score.variables.0 += variables;
             match (parts.last_mut(), part) {
                 // `{?a}{&b}` is one query, whose parts come in any order.
-                (
-                    Some(Part::Query { names, any, .. }),
-                    Part::Query { first: b'&', names: more, any: more_any },
-                ) => {
+                (Some(Part::Query { names, any, .. }), Part::Query { first: b'&', names: more, any: more_any }) => {
                     names.extend(more);
                     *any |= more_any;
                 }
@@ -236,19 +233,16 @@ fn normal(text: &str) -> Vec<u8> {
     while let Some(&byte) = bytes.get(at) {
         let digits = bytes.get(at + 1..at + 3).filter(|_| byte == b'%');
         let encoded = digits.and_then(hex);
-        match encoded {
-            Some(byte) => {
-                at += 3;
-                if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-                    out.push(byte);
-                } else {
-                    push_encoded(&mut out, byte);
-                }
-            }
-            None => {
-                at += 1;
-                if byte.is_ascii_graphic() { out.push(byte) } else { push_encoded(&mut out, byte) }
-            }
+        at += if encoded.is_some() { 3 } else { 1 };
+        let plain = match encoded {
+            Some(byte) => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~'),
+            None => byte.is_ascii_graphic(),
+        };
+        let byte = encoded.unwrap_or(byte);
+        if plain {
+            out.push(byte);
+        } else {
+            push_encoded(&mut out, byte);
         }
     }
     out
