@@ -4,4 +4,5 @@
 //! no IO) → `runtime` (tokio: does, decides nothing).
 
 pub mod config;
+pub mod engine;
 pub mod wire;
