@@ -1,25 +1,33 @@
 //! The configuration file: text → faults and a valid [`Config`].
 //!
 //! One declarative table of keys (`keys`) drives the walk over the parsed file, the defaults and the JSON Schema, so
-//! that they can't drift apart. [`parse()`] is pure and reports every fault at once; [`load`] reads the file; `expand`
+//! that they can't drift apart. [`parse()`] is pure and reports every fault at once; [`load`] reads the file; [`expand()`]
 //! resolves the references of one server just before it is started.
 
+mod environment;
+mod expand;
 mod fault;
 mod find;
+mod keychain;
 mod keys;
 mod lift;
 mod parse;
 mod reference;
 mod rules;
+mod secrets;
 mod types;
 mod units;
 mod walk;
 
+pub use environment::{ProgramError, child_environment, find_program, usual_places};
+pub use expand::{Endpoint, ExpandError, HostLookup, Launch, Lookup, Program, Target, expand};
 pub use fault::{Fault, Severity};
 pub use find::{LoadError, Loaded, cache_dir, config_path, home_dir, load, read, state_dir};
+pub use keychain::{keyring_delete, keyring_get, keyring_set};
 pub use lift::scheme_prefix;
 pub use parse::{Broken, Parsed, parse};
 pub use rules::glob;
+pub use secrets::Masker;
 pub use types::*;
 
 #[cfg(test)]

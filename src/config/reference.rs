@@ -1,5 +1,7 @@
 //! References in texts: `${env:NAME}`, `${env:NAME:-default}`, `${file:PATH}`, `${keyring:NAME}`, and `$${` for `${`.
 
+use std::fmt;
+
 use super::fault::{Problem, nearest};
 
 /// One reference, as it stands in the file.
@@ -118,5 +120,18 @@ fn unknown(kind: &str) -> Problem {
     match meant {
         Some(meant) if plain => problem.help(format!("write ${{{meant}:…}}; the kinds are env, file and keyring")),
         _ => problem.help("the kinds are env, file and keyring"),
+    }
+}
+
+// === impl Reference ===
+
+impl fmt::Display for Reference<'_> {
+    /// As it stands in the file, but for the default, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Env { name, .. } => write!(f, "${{env:{name}}}"),
+            Self::File(path) => write!(f, "${{file:{path}}}"),
+            Self::Keyring(name) => write!(f, "${{keyring:{name}}}"),
+        }
     }
 }

@@ -1,3 +1,5 @@
 //! Tests of the configuration as a whole.
 
+mod environment;
+mod expand;
 mod sample;
