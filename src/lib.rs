@@ -5,4 +5,4 @@
 
 pub mod config;
 pub mod engine;
-pub mod wire;
+pub mod runtime;
