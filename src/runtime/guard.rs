@@ -73,6 +73,7 @@ enum Order {
 impl Guard {
     /// Starts the guard from `binary`, in the background and again and again until it lives: [`Guard::add`] waits for
     /// it. Must be called within a tokio runtime.
+    #[expect(clippy::disallowed_methods, reason = "it ends with the last handle, and holds nothing worth a wait")]
     pub fn start(binary: PathBuf) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let keeper = Keeper { binary, groups: HashMap::new(), waiting: VecDeque::new() };

@@ -123,8 +123,8 @@ fn refuse(control: &mut UnixStream, step: u8, error: &io::Error) -> ExitCode {
 // === impl Held ===
 
 impl Held {
-    /// Starts a launcher for `plan` in a process group of its own.
-    #[expect(clippy::zombie_processes, reason = "the leader is reaped last, by its number, when its group is empty")]
+    /// Starts a launcher for `plan` in a process group of its own. It is to be reaped by its number, when its group is
+    /// empty.
     pub(super) fn start(binary: &Path, plan: &Spawn) -> io::Result<Self> {
         let (control, theirs) = UnixStream::pair()?;
         let directory = plan.cwd.as_deref().map_or_else(OsString::new, |path| path.as_os_str().to_owned());

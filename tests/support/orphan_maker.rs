@@ -42,12 +42,12 @@ async fn groups(mark: &str, grace: &str, script: &str) {
     while kept.len() < 40 {
         kept.push(spawner.spawn(&plan).await.expect("a server"));
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Answers the host with its own bytes, and prints where nothing may be printed.
 async fn echo() {
-    let mut host = HostStreams::take().expect("the host's streams");
+    let host = HostStreams::take().expect("the host's streams");
     let mut stray = std::io::stdout();
     stray.write_all(b"stray\n").and_then(|()| stray.flush()).expect("a place for strays");
     let mut buffer = Vec::with_capacity(4096);
@@ -88,8 +88,10 @@ async fn signals() {
     loop {
         let signal = signals.next().await;
         tell(format!("{signal:?}"));
-        if matches!(signal, mcp_proxy::runtime::signal::Signal::StopNow | mcp_proxy::runtime::signal::Signal::ParentGone)
-        {
+        if matches!(
+            signal,
+            mcp_proxy::runtime::signal::Signal::StopNow | mcp_proxy::runtime::signal::Signal::ParentGone
+        ) {
             return;
         }
     }
