@@ -6,3 +6,4 @@
 pub mod config;
 pub mod engine;
 pub mod runtime;
+pub mod wire;
