@@ -59,6 +59,8 @@
 mod catalog;
 #[path = "fake/flags.rs"]
 mod flags;
+#[path = "fake/modern.rs"]
+mod modern;
 #[path = "fake/out.rs"]
 mod out;
 #[path = "fake/own.rs"]

@@ -81,11 +81,14 @@ pub(crate) const OWN: &[Own] = &[
     own("ping_host", "id"),
     own("ask", "method, params (raw), id, timeout_ms, cancel_after_ms"),
     own("five", "n questions at once (elicitation and sampling); the answers as a JSON array"),
+    own("rounds", "2026-07-28 only: n rounds of questions"),
+    own("state_only", "2026-07-28 only: n rounds of requestState alone"),
     // Changes.
     own("change_tools", "add, remove (names), kind: then list_changed of the kind, unless silent"),
     own("storm", "n list_changed of kind, ms between; add: only before the last"),
     own("reload", "reads the catalog's file anew, then list_changed of all kinds"),
     own("updated", "uri: announces its update; n times"),
+    own("end_listens", "2026-07-28 only: ends all subscriptions"),
     // Effects.
     own("ledger", "one line in the ledger; crash: before_run, after_run, half_reply, after_reply; error; ms"),
     marked("ledger_readonly", "as ledger, read-only", READ_ONLY),

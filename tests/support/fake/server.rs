@@ -1,6 +1,6 @@
 //! The server: state, and what becomes of each line.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::catalog::{Catalog, page};
 use crate::flags::{Flags, append};
+use crate::modern;
 use crate::out::Out;
 use crate::tasks::Tasks;
 use crate::tools::{self, Call};
@@ -41,6 +42,10 @@ pub(crate) struct State {
     pub(crate) subscriptions: BTreeSet<String>,
     /// What `initialize` said, raw.
     pub(crate) opening: Option<String>,
+    /// Open subscriptions of 2026-07-28: what each wants.
+    pub(crate) listens: BTreeMap<String, serde_json::Value>,
+    /// Requests of 2026-07-28 that have no answer yet, with their methods.
+    modern: BTreeMap<String, String>,
     waiting: HashMap<String, Sender<String>>,
     next_id: u64,
     /// Methods whose `error1:` was spent.
@@ -84,6 +89,8 @@ impl Server {
             level: None,
             subscriptions: BTreeSet::new(),
             opening: None,
+            listens: BTreeMap::new(),
+            modern: BTreeMap::new(),
             waiting: HashMap::new(),
             next_id: 0,
             failed_once: BTreeSet::new(),
@@ -159,9 +166,19 @@ impl Server {
         if let Some(reply) = self.scripted(method) {
             return self.finish(id, reply);
         }
+        let modern = match modern::classify(self, method, params) {
+            Err(refusal) => return self.finish(id, refusal),
+            Ok(modern) => modern,
+        };
+        if modern {
+            self.state().modern.insert(id.to_owned(), method.to_owned());
+            if let Some(reply) = modern::answer(self, id, method, params) {
+                return self.finish(id, reply);
+            }
+        }
         if method == "tools/call" {
             let server = self.clone();
-            let call = Call::new(id, params);
+            let call = Call::new(id, params, modern);
             if self.flags.has("single") || !tools::waits(&call.name) {
                 server.call(&call);
             } else {
@@ -173,7 +190,7 @@ impl Server {
         } else {
             self.finish(id, self.answer(method, params));
             if method == "tools/list" && self.flags.has("changed_on_list") {
-                self.notify("notifications/tools/list_changed", None);
+                self.changed("tools");
             }
         }
     }
@@ -355,7 +372,10 @@ impl Server {
             "notifications/cancelled" => {
                 let members: HashMap<String, &RawValue> = serde_json::from_str(params).unwrap_or_default();
                 if let Some(id) = members.get("requestId") {
-                    self.state().cancelled.push(id.get().to_owned());
+                    let mut state = self.state();
+                    state.listens.remove(id.get());
+                    state.cancelled.push(id.get().to_owned());
+                    drop(state);
                     self.cancelled.notify_all();
                 }
             }
@@ -381,6 +401,11 @@ impl Server {
 
     /// Sends the answer to `id`, if there is one.
     pub(crate) fn finish(&self, id: &str, reply: Reply) {
+        let modern = if matches!(reply, Reply::None) { None } else { self.state().modern.remove(id) };
+        let reply = match modern {
+            Some(method) => modern::dress(self, &method, reply),
+            None => reply,
+        };
         let member = match reply {
             Reply::Result(result) => format!(r#""result":{result}"#),
             Reply::Error(error) => format!(r#""error":{error}"#),
@@ -401,6 +426,38 @@ impl Server {
     pub(crate) fn notify(&self, method: &str, params: Option<&str>) {
         let params = params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
         self.out.line(&format!(r#"{{"jsonrpc":"2.0","method":{}{params}}}"#, json!(method)));
+    }
+
+    /// Announces that a list changed, to whoever is to know.
+    pub(crate) fn changed(&self, kind: &str) {
+        self.announce(&format!("notifications/{kind}/list_changed"), "", |wanted| {
+            wanted[format!("{kind}ListChanged")] == true
+        });
+    }
+
+    /// Announces that a resource was updated.
+    pub(crate) fn updated(&self, uri: &str) {
+        self.announce("notifications/resources/updated", &format!(r#""uri":{}"#, json!(uri)), |wanted| {
+            wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.iter().any(|other| other == uri))
+        });
+    }
+
+    /// Sends a notification plainly after a handshake, and once for each subscription that wants it.
+    fn announce(&self, method: &str, params: &str, wants: impl Fn(&serde_json::Value) -> bool) {
+        let (plain, ids) = {
+            let state = self.state();
+            let ids: Vec<String> =
+                state.listens.iter().filter(|(_, wanted)| wants(wanted)).map(|(id, _)| id.clone()).collect();
+            (state.opening.is_some(), ids)
+        };
+        if plain {
+            let params = (!params.is_empty()).then(|| format!("{{{params}}}"));
+            self.notify(method, params.as_deref());
+        }
+        for id in ids {
+            let comma = if params.is_empty() { "" } else { "," };
+            self.notify(method, Some(&format!(r#"{{"_meta":{}{comma}{params}}}"#, modern::subscription(&id))));
+        }
     }
 
     /// Sends a request of its own, under `id` or the next one; the answer's whole line comes through the channel.

@@ -61,7 +61,7 @@ impl Tasks {
             id
         };
         if call.name != "task_elicit" {
-            let (server, id, call) = (server.clone(), id.clone(), Call::new(&call.id, &call.params));
+            let (server, id, call) = (server.clone(), id.clone(), Call::new(&call.id, &call.params, call.modern));
             std::thread::spawn(move || {
                 let reply = body(&server, &call);
                 server.tasks.settle(&server, &id, reply);

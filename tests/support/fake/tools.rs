@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::catalog::Catalog;
 use crate::flags::append;
 use crate::server::{Reply, Server};
-use crate::{out, process};
+use crate::{modern, out, process};
 
 /// Whether the tool may take time, or needs the reading thread to go on.
 pub(crate) fn waits(name: &str) -> bool {
@@ -47,6 +47,11 @@ pub(crate) struct Call {
     pub(crate) arguments: String,
     pub(crate) meta: Option<String>,
     pub(crate) task: Option<String>,
+    /// Whether it came as 2026-07-28 has it.
+    pub(crate) modern: bool,
+    /// `inputResponses`, raw, and `requestState` of a repeated call.
+    pub(crate) responses: Option<String>,
+    pub(crate) state: Option<String>,
     token: Option<String>,
     members: HashMap<String, Box<RawValue>>,
 }
@@ -54,7 +59,7 @@ pub(crate) struct Call {
 // === impl Call ===
 
 impl Call {
-    pub(crate) fn new(id: &str, params: &str) -> Self {
+    pub(crate) fn new(id: &str, params: &str, modern: bool) -> Self {
         let all: HashMap<String, Box<RawValue>> = serde_json::from_str(params).unwrap_or_default();
         let raw = |key: &str| all.get(key).map(|value| value.get().to_owned());
         let meta = raw("_meta");
@@ -69,6 +74,9 @@ impl Call {
             arguments,
             token: in_meta.get("progressToken").map(|token| token.get().to_owned()),
             meta,
+            modern,
+            responses: raw("inputResponses"),
+            state: raw("requestState").and_then(|state| serde_json::from_str(&state).ok()),
             task: raw("task"),
         }
     }
@@ -140,8 +148,8 @@ pub(crate) fn run(server: &Server, call: &Call) -> Reply {
         "exit" | "kill" | "die_before_reply" | "reply_then_die" | "half_reply" | "close_stdout" | "close_stdin"
         | "stop_reading" | "spawn_grandchild" => end(server, call),
         "flood_stdout" | "flood_stderr" | "log" | "notify" => flood(server, call),
-        "elicit" | "sample" | "roots" | "ping_host" | "ask" | "five" => ask(server, call),
-        "change_tools" | "storm" | "reload" | "updated" => change(server, call),
+        "elicit" | "sample" | "roots" | "ping_host" | "ask" | "five" | "rounds" | "state_only" => ask(server, call),
+        "change_tools" | "storm" | "reload" | "updated" | "end_listens" => change(server, call),
         name => Reply::text(&format!("{} {name} {}", server.label(), call.arguments)),
     }
 }
@@ -403,6 +411,12 @@ fn flood(server: &Server, call: &Call) -> Reply {
 
 /// Requests to the host.
 fn ask(server: &Server, call: &Call) -> Reply {
+    if call.modern {
+        return modern::ask(call).unwrap_or_else(|| Reply::error(-32603, "not in this revision"));
+    }
+    if matches!(call.name.as_str(), "rounds" | "state_only") {
+        return Reply::error(-32603, "only in 2026-07-28");
+    }
     let message = call.text("message", "Your name?");
     let sampling = format!(
         r#"{{"messages":[{{"role":"user","content":{{"type":"text","text":{}}}}}],"maxTokens":10,"x_future":1.0}}"#,
@@ -457,12 +471,11 @@ pub(crate) fn form(message: &str, schema: Option<&str>) -> String {
 /// Changes of the catalog and their announcements.
 fn change(server: &Server, call: &Call) -> Reply {
     let kind = call.text("kind", "tools");
-    let announce = |kind: &str| server.notify(&format!("notifications/{kind}/list_changed"), None);
     match call.name.as_str() {
         "change_tools" => {
             edit(server, call, &kind);
             if !call.is("silent") {
-                announce(&kind);
+                server.changed(&kind);
             }
         }
         "storm" => {
@@ -471,21 +484,21 @@ fn change(server: &Server, call: &Call) -> Reply {
                 if i == n {
                     edit(server, call, &kind);
                 }
-                announce(&kind);
+                server.changed(&kind);
                 std::thread::sleep(call.ms("ms", 0));
             }
         }
+        "end_listens" => modern::end_listens(server),
         "reload" => {
             let catalog = Catalog::new(&server.flags);
             server.state().catalog = catalog;
             for kind in ["tools", "prompts", "resources"] {
-                announce(kind);
+                server.changed(kind);
             }
         }
         _ => {
-            let uri = json!(call.text("uri", "mem:///hello"));
             for _ in 0..call.number("n", 1) {
-                server.notify("notifications/resources/updated", Some(&format!(r#"{{"uri":{uri}}}"#)));
+                server.updated(&call.text("uri", "mem:///hello"));
             }
         }
     }
