@@ -55,6 +55,8 @@
     reason = "a program of its own, which has to misbehave: it looks at clocks and exits where it stands"
 )]
 
+#[path = "fake/announce.rs"]
+mod announce;
 #[path = "fake/catalog.rs"]
 mod catalog;
 #[path = "fake/flags.rs"]

@@ -128,7 +128,7 @@ pub(crate) fn ask(call: &Call) -> Option<Reply> {
         "elicit" if call.text("mode", "form") == "url" => {
             r#""q0":{"method":"elicitation/create","params":{"mode":"url","url":"https://idp.example/start","message":"Sign in"}}"#.into()
         }
-        "elicit" => elicit(0),
+        "elicit" | "task_elicit" => elicit(0),
         "sample" => sample(0),
         "roots" => r#""q0":{"method":"roots/list"}"#.into(),
         "five" => {
@@ -164,7 +164,12 @@ pub(crate) fn subscription(id: &str) -> String {
 }
 
 fn capabilities(server: &Server) -> String {
-    server.capabilities(VERSION)
+    let capabilities = server.capabilities(VERSION);
+    if server.flags.has("caps") && !server.flags.lists("caps", "tasks") {
+        return capabilities;
+    }
+    let comma = if capabilities == "{}" { "" } else { "," };
+    format!(r#"{{"extensions":{{"{KEY}tasks":{{}}}}{comma}{}"#, &capabilities[1..])
 }
 
 fn supported(server: &Server) -> Vec<String> {

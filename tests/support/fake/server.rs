@@ -271,7 +271,7 @@ impl Server {
                     json!(self.label())
                 ))
             }
-            "tasks/get" | "tasks/list" | "tasks/cancel" => self.tasks.answer(self, method, params),
+            "tasks/get" | "tasks/list" | "tasks/cancel" | "tasks/update" => self.tasks.answer(self, method, params),
             _ => Reply::error(-32601, "Method not found"),
         }
     }
@@ -426,38 +426,6 @@ impl Server {
     pub(crate) fn notify(&self, method: &str, params: Option<&str>) {
         let params = params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
         self.out.line(&format!(r#"{{"jsonrpc":"2.0","method":{}{params}}}"#, json!(method)));
-    }
-
-    /// Announces that a list changed, to whoever is to know.
-    pub(crate) fn changed(&self, kind: &str) {
-        self.announce(&format!("notifications/{kind}/list_changed"), "", |wanted| {
-            wanted[format!("{kind}ListChanged")] == true
-        });
-    }
-
-    /// Announces that a resource was updated.
-    pub(crate) fn updated(&self, uri: &str) {
-        self.announce("notifications/resources/updated", &format!(r#""uri":{}"#, json!(uri)), |wanted| {
-            wanted["resourceSubscriptions"].as_array().is_some_and(|uris| uris.iter().any(|other| other == uri))
-        });
-    }
-
-    /// Sends a notification plainly after a handshake, and once for each subscription that wants it.
-    fn announce(&self, method: &str, params: &str, wants: impl Fn(&serde_json::Value) -> bool) {
-        let (plain, ids) = {
-            let state = self.state();
-            let ids: Vec<String> =
-                state.listens.iter().filter(|(_, wanted)| wants(wanted)).map(|(id, _)| id.clone()).collect();
-            (state.opening.is_some(), ids)
-        };
-        if plain {
-            let params = (!params.is_empty()).then(|| format!("{{{params}}}"));
-            self.notify(method, params.as_deref());
-        }
-        for id in ids {
-            let comma = if params.is_empty() { "" } else { "," };
-            self.notify(method, Some(&format!(r#"{{"_meta":{}{comma}{params}}}"#, modern::subscription(&id))));
-        }
     }
 
     /// Sends a request of its own, under `id` or the next one; the answer's whole line comes through the channel.

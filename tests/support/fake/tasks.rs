@@ -1,4 +1,8 @@
-//! Tasks as 2025-11-25 has them: a call that asks for one gets it at once, and its result later.
+//! Tasks, in both shapes.
+//!
+//! 2025-11-25: a call that asks for one gets it at once, and its result from `tasks/result`, which waits. The extension of
+//! 2026-07-28: any call of a task tool whose request declares it becomes one; `tasks/get` has result and questions in it,
+//! `tasks/update` takes the answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -7,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use crate::catalog::member;
+use crate::modern;
 use crate::server::{Reply, Server};
 use crate::tools::{self, Call};
 
@@ -24,9 +29,14 @@ struct Task {
     ttl: String,
     /// `"result":…` or `"error":…`, raw, once there is one.
     outcome: Option<Outcome>,
-    /// It wants to ask, and does so when somebody reads its result.
+    /// It wants to ask, and does so when somebody reads its result (the extension: shows it in `tasks/get`).
     question: bool,
+    /// Whether it has the extension's shape.
+    modern: bool,
 }
+
+/// The request did not declare the extension that the tool needs.
+const MISSING: &str = r#"{"code":-32021,"message":"needs the tasks extension","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}"#;
 
 #[derive(Clone)]
 enum Outcome {
@@ -40,6 +50,13 @@ impl Tasks {
     /// The answer to a call as far as tasks are concerned; `None`: it runs as a plain call.
     pub(crate) fn wanted(&self, server: &Server, call: &Call) -> Option<Reply> {
         let able = matches!(call.name.as_str(), "task_optional" | "task_required" | "task_elicit");
+        if call.modern {
+            return match (able, call.tasks_declared()) {
+                (true, true) => Some(self.create(server, call, "{}")),
+                (true, false) if call.name == "task_required" => Some(Reply::Error(MISSING.into())),
+                _ => None,
+            };
+        }
         match (&call.task, able) {
             (None, _) if call.name == "task_required" => Some(Reply::error(-32601, "this tool runs only as a task")),
             (None, _) => None,
@@ -57,7 +74,10 @@ impl Tasks {
             let now = now();
             let question = call.name == "task_elicit";
             let status = if question { "input_required" } else { "working" };
-            table.insert(id.clone(), Task { status, created: now.clone(), updated: now, ttl, outcome: None, question });
+            table.insert(
+                id.clone(),
+                Task { status, created: now.clone(), updated: now, ttl, outcome: None, question, modern: call.modern },
+            );
             id
         };
         if call.name != "task_elicit" {
@@ -68,12 +88,18 @@ impl Tasks {
             });
         }
         let created = self.shown(&id).unwrap_or_default();
-        Reply::Result(format!(r#"{{"task":{created}}}"#))
+        Reply::Result(match created.strip_prefix('{') {
+            Some(flat) if call.modern => format!(r#"{{"resultType":"task",{flat}"#),
+            _ => format!(r#"{{"task":{created}}}"#),
+        })
     }
 
     fn settle(&self, server: &Server, id: &str, reply: Reply) {
+        let modern = self.table().get(id).is_some_and(|task| task.modern);
         let (status, outcome) = match reply {
-            Reply::Result(result) if result.contains(r#""isError":true"#) => ("failed", Outcome::Result(result)),
+            Reply::Result(result) if !modern && result.contains(r#""isError":true"#) => {
+                ("failed", Outcome::Result(result))
+            }
             Reply::Result(result) => ("completed", Outcome::Result(result)),
             Reply::Error(error) => ("failed", Outcome::Error(error)),
             Reply::None => return,
@@ -88,14 +114,17 @@ impl Tasks {
         task.status = status;
         task.updated = now();
         task.outcome = outcome;
+        let modern = task.modern;
         drop(table);
         self.changed.notify_all();
-        if let Some(task) = self.shown(id) {
-            server.notify("notifications/tasks/status", Some(&task));
+        match self.shown(id) {
+            Some(task) if modern => server.task_changed(id, &task),
+            Some(task) => server.notify("notifications/tasks/status", Some(&task)),
+            None => {}
         }
     }
 
-    /// `tasks/get`, `tasks/list`, `tasks/cancel`.
+    /// `tasks/get`, `tasks/list`, `tasks/cancel`, and the extension's `tasks/update`.
     pub(crate) fn answer(&self, server: &Server, method: &str, params: &str) -> Reply {
         if method == "tasks/list" {
             let ids: Vec<String> = self.table().keys().cloned().collect();
@@ -108,8 +137,23 @@ impl Tasks {
             if status.is_some_and(ended) {
                 return Reply::error(-32602, "the task is at its end");
             }
+            let modern = self.table().get(&id).is_some_and(|task| task.modern);
             let cancelled = Outcome::Error(r#"{"code":-32800,"message":"cancelled"}"#.into());
             self.update(server, &id, "cancelled", Some(cancelled));
+            if modern {
+                return Reply::Result("{}".into());
+            }
+        }
+        if method == "tasks/update" {
+            let asked = self.table().get_mut(&id).map(|task| std::mem::take(&mut task.question));
+            return match asked {
+                None => Reply::error(-32602, "unknown task"),
+                Some(false) => Reply::Result("{}".into()),
+                Some(true) => {
+                    self.settle(server, &id, Reply::text(params));
+                    Reply::Result("{}".into())
+                }
+            };
         }
         self.shown(&id).map_or_else(|| Reply::error(-32602, "unknown task"), Reply::Result)
     }
@@ -144,7 +188,22 @@ impl Tasks {
 
     fn shown(&self, id: &str) -> Option<String> {
         let table = self.table();
-        let Task { status, created, updated, ttl, .. } = table.get(id)?;
+        let Task { status, created, updated, ttl, outcome, question, modern } = table.get(id)?;
+        if *modern {
+            let more = match outcome {
+                _ if *question => format!(
+                    r#","inputRequests":{{"who":{{"method":"elicitation/create","params":{}}}}}"#,
+                    tools::form("The task asks: your name?", None)
+                ),
+                Some(Outcome::Result(result)) => format!(r#","result":{result}"#),
+                Some(Outcome::Error(error)) if *status == "failed" => format!(r#","error":{error}"#),
+                _ => String::new(),
+            };
+            return Some(format!(
+                r#"{{"taskId":{},"status":"{status}","createdAt":"{created}","lastUpdatedAt":"{updated}","ttlMs":{ttl},"pollIntervalMs":20{more}}}"#,
+                json!(id)
+            ));
+        }
         Some(format!(
             r#"{{"taskId":{},"status":"{status}","createdAt":"{created}","lastUpdatedAt":"{updated}","ttl":{ttl},"pollInterval":20,"x_future":1.0}}"#,
             json!(id)
@@ -158,6 +217,9 @@ impl Tasks {
 
 /// What a task tool does, as a task or not.
 pub(crate) fn body(server: &Server, call: &Call) -> Reply {
+    if call.name == "task_elicit" && call.modern {
+        return modern::ask(call).unwrap_or(Reply::None);
+    }
     if call.name == "task_elicit" {
         let answer = server.ask(None, "elicitation/create", Some(&tools::form("Your name?", None)));
         return Reply::text(&answer.recv().unwrap_or_default());

@@ -81,6 +81,14 @@ impl Call {
         }
     }
 
+    /// Whether the request declares the tasks extension of 2026-07-28.
+    pub(crate) fn tasks_declared(&self) -> bool {
+        let key = "io.modelcontextprotocol/clientCapabilities";
+        let meta: serde_json::Value =
+            self.meta.as_deref().and_then(|meta| serde_json::from_str(meta).ok()).unwrap_or_default();
+        meta[key]["extensions"]["io.modelcontextprotocol/tasks"].is_object()
+    }
+
     /// An argument, raw.
     fn raw(&self, key: &str) -> Option<String> {
         self.members.get(key).map(|value| value.get().to_owned())
