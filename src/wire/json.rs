@@ -213,7 +213,7 @@ struct Nesting {
 impl Nesting {
     #[inline]
     fn push(&mut self, object: bool) {
-        if self.depth > 0 && self.depth % 64 == 0 {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
             self.below.push(self.bits);
         }
         self.bits = self.bits << 1 | u64::from(object);
@@ -224,7 +224,7 @@ impl Nesting {
     fn pop(&mut self) {
         self.depth -= 1;
         self.bits >>= 1;
-        if self.depth > 0 && self.depth % 64 == 0 {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
             self.bits = self.below.pop().unwrap_or_default();
         }
     }
