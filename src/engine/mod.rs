@@ -3,5 +3,6 @@
 pub mod catalog;
 pub mod listing;
 pub mod names;
+pub mod outcome;
 pub mod repair;
 pub mod uri;

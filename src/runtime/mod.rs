@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 #[cfg(unix)]
 pub mod guard;
+pub mod inflight;
 #[cfg(unix)]
 pub mod launcher;
 #[cfg(unix)]

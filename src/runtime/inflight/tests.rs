@@ -1,0 +1,193 @@
+use std::borrow::Cow;
+
+use super::*;
+use crate::engine::outcome::{Digester, Exit, Reason, no_mask};
+
+const NOW: UnixMs = UnixMs(1_800_000_000_000);
+
+fn intent(id: OutcomeId, arguments: Option<&str>) -> Intent<'_> {
+    Intent {
+        id,
+        time: NOW,
+        server: "bank",
+        tool: "pay",
+        exposed: "bank__pay",
+        host_request_id: "\"7\"",
+        generation: 3,
+        sequence: 17,
+        digest: Digester::default().digest("bank", "pay", arguments.map(str::as_bytes)),
+        arguments,
+        repeat_of: Some(OutcomeId::from_random(9)),
+    }
+}
+
+fn loss(reason: Reason) -> Loss {
+    Loss { reason, exit: Some(Exit::Signal("SIGKILL".into())), at: UnixMs(NOW.0 + 5) }
+}
+
+fn begin(intents: &mut Intents, arguments: Option<&str>) -> OutcomeId {
+    let id = intents.fresh_id();
+    intents.begin(&intent(id, arguments), &no_mask).unwrap();
+    id
+}
+
+/// What an adopter would find if the process died now.
+fn on_disk(intents: &Intents) -> Vec<Row> {
+    open_rows(&std::fs::read(intents.path().unwrap()).unwrap(), NOW)
+}
+
+#[test]
+fn an_open_call_is_on_disk_until_it_is_settled() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let text = "{\"to\":\"a\\\"b\",\n \"sum\":1}";
+    let (first, second) = (begin(&mut intents, Some(text)), begin(&mut intents, None));
+    let rows = on_disk(&intents);
+    assert_eq!(rows.len(), 2);
+    let row = rows.iter().find(|row| row.id == first).unwrap();
+    assert_eq!(row.arguments.as_ref().unwrap().text, text);
+    assert_eq!((row.server.as_str(), row.tool.as_str(), row.exposed.as_str()), ("bank", "pay", "bank__pay"));
+    assert_eq!((row.generation, row.sequence, row.host_request_id.as_str()), (3, 17, "\"7\""));
+    assert_eq!((row.reason, row.pid, row.lost_at), (Reason::ProxyKilled, std::process::id(), NOW));
+    assert_eq!(row.repeat_of, Some(OutcomeId::from_random(9)));
+    assert_eq!(row.digest, intent(first, Some(text)).digest);
+    intents.settle(first).unwrap();
+    intents.settle(first).unwrap();
+    assert_eq!(on_disk(&intents).iter().map(|row| row.id).collect::<Vec<_>>(), [second]);
+    intents.settle(second).unwrap();
+    assert_eq!((on_disk(&intents), intents.open_count()), (vec![], 0));
+}
+
+#[test]
+fn a_lost_call_has_one_row_and_its_reason_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let id = begin(&mut intents, Some("{}"));
+    let row = intents.lost(id, &loss(Reason::ChildExited)).unwrap();
+    assert_eq!((row.reason, row.exit.clone(), row.lost_at.0), (Reason::ChildExited, loss(Reason::Timeout).exit, NOW.0 + 5));
+    assert_eq!(intents.lost(id, &loss(Reason::Timeout)), None);
+    assert_eq!(on_disk(&intents), [row]);
+    intents.settle(id).unwrap();
+    assert_eq!(on_disk(&intents), []);
+    assert_eq!(intents.lost(id, &loss(Reason::Timeout)), None);
+}
+
+#[test]
+fn records_are_bounded_and_masked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    for text in [
+        format!("{{\"a\":\"{}\"}}", "x".repeat(100_000)),
+        format!("[{}1]", "\"\\u0001\",".repeat(1_100)),
+        "\t".repeat(8_000),
+        "\u{1}".repeat(8_000),
+    ] {
+        let long = "\u{1}".repeat(5_000);
+        let before = std::fs::metadata(intents.path().unwrap()).unwrap().len();
+        let id = intents.fresh_id();
+        let intent = Intent { tool: &long, exposed: &long, host_request_id: &long, ..intent(id, Some(&text)) };
+        intents.begin(&intent, &no_mask).unwrap();
+        let written = std::fs::metadata(intents.path().unwrap()).unwrap().len() - before;
+        assert!(written <= RECORD_BOUND as u64, "{written}");
+        let row = intents.lost(id, &loss(Reason::Timeout)).unwrap();
+        assert!(row.arguments.is_none_or(|kept| kept.length == text.len() as u64));
+    }
+    let id = intents.fresh_id();
+    fn mask(text: &str) -> Cow<'_, str> {
+        Cow::Owned(text.replace("s3cret", "***"))
+    }
+    intents.begin(&intent(id, Some("{\"a\":\"s3cret\"}")), &mask).unwrap();
+    assert!(!std::fs::read_to_string(intents.path().unwrap()).unwrap().contains("s3cret"));
+}
+
+#[test]
+fn the_file_is_cut_back_when_nothing_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let text = format!("\"{}\"", "x".repeat(7_000));
+    let mut largest = 0;
+    for _ in 0..1_000 {
+        let id = begin(&mut intents, Some(&text));
+        intents.settle(id).unwrap();
+        largest = largest.max(std::fs::metadata(intents.path().unwrap()).unwrap().len());
+    }
+    assert!((CUT_ABOVE - 20_000..CUT_ABOVE + 20_000).contains(&largest), "{largest}");
+    let id = begin(&mut intents, None);
+    assert_eq!(on_disk(&intents)[0].id, id);
+}
+
+#[test]
+fn the_file_is_rewritten_when_something_is_always_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let first_path = intents.path().unwrap().to_owned();
+    let text = format!("\"{}\"", "x".repeat(7_000));
+    let (slow, lost) = (begin(&mut intents, Some("{\"slow\":1}")), begin(&mut intents, None));
+    let row = intents.lost(lost, &loss(Reason::Timeout)).unwrap();
+    for _ in 0..3_000 {
+        let id = begin(&mut intents, Some(&text));
+        intents.settle(id).unwrap();
+    }
+    assert_ne!(intents.path().unwrap(), first_path);
+    assert!(!first_path.exists());
+    assert!(std::fs::metadata(intents.path().unwrap()).unwrap().len() < REWRITE_ABOVE + 20_000);
+    let rows = on_disk(&intents);
+    assert_eq!(rows.len(), 2);
+    assert!(rows.contains(&row));
+    let row = intents.lost(slow, &loss(Reason::ChildExited)).unwrap();
+    assert_eq!(row.arguments.unwrap().text, "{\"slow\":1}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn only_the_files_of_the_dead_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let id = begin(&mut intents, None);
+    assert!(Orphan::find(dir.path()).unwrap().is_empty());
+    drop(intents);
+    std::fs::write(dir.path().join("inflight-notes.txt"), "mine").unwrap();
+    let mut found = Orphan::find(dir.path()).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(Orphan::find(dir.path()).unwrap().is_empty(), "taken over by one");
+    let mut orphan = found.remove(0);
+    assert_eq!(orphan.rows(NOW).unwrap()[0].id, id);
+    orphan.remove();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    drop(Intents::open(dir.path(), NOW).unwrap());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "an idle process leaves nothing");
+}
+
+#[test]
+fn torn_and_strange_lines_cost_only_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let (first, second) = (begin(&mut intents, Some("{\"n\":1}")), begin(&mut intents, Some("{\"n\":2}")));
+    let text = std::fs::read(intents.path().unwrap()).unwrap();
+    let second_at = text.len() - text.split_inclusive(|&byte| byte == b'\n').next_back().unwrap().len();
+    let mut both = vec![first, second];
+    both.sort();
+    for end in second_at..=text.len() {
+        let expected = if end == text.len() { both.clone() } else { vec![first] };
+        assert_eq!(open_rows(&text[..end], NOW).iter().map(|row| row.id).collect::<Vec<_>>(), expected);
+    }
+    let mut strange = b"junk\n{\"begin\":{\"id\":\"x\"}}\n\xff\xfe\n{}\n{\"later\":{\"version\":2}}\n".to_vec();
+    strange.extend_from_slice(&text);
+    assert_eq!(open_rows(&strange, NOW).len(), 2);
+}
+
+#[test]
+fn without_a_file_rows_are_made_all_the_same() {
+    let mut intents = Intents::disabled();
+    let id = begin(&mut intents, Some("[1]"));
+    let row = intents.lost(id, &loss(Reason::Timeout)).unwrap();
+    assert_eq!((row.id, row.arguments.unwrap().text.as_str()), (id, "[1]"));
+    intents.settle(id).unwrap();
+    assert_eq!(intents.open_count(), 0);
+
+    let dir = tempfile::tempdir().unwrap();
+    let in_the_way = dir.path().join("file");
+    std::fs::write(&in_the_way, "").unwrap();
+    assert!(Intents::open(&in_the_way, NOW).is_err());
+}
