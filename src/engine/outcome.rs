@@ -400,6 +400,11 @@ impl State {
 // === impl Row ===
 
 impl Row {
+    /// The request to the child, as logs and errors name it: `generation:sequence`.
+    pub fn request(&self) -> String {
+        format!("{}:{}", self.generation, self.sequence)
+    }
+
     /// Its state, which follows from what is known.
     pub fn state(&self) -> State {
         match (&self.resolution, &self.settlement) {

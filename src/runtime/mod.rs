@@ -13,6 +13,7 @@ pub mod guard;
 pub mod inflight;
 #[cfg(unix)]
 pub mod launcher;
+pub mod ledger;
 #[cfg(unix)]
 pub mod process;
 #[cfg(unix)]
