@@ -387,7 +387,11 @@ mod tests {
         ] {
             let text = unknown(dir.path(), &[args, &["--json"]].concat()).unwrap();
             let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-            assert_eq!(rows.iter().map(|row| row["server"].as_str().unwrap()).collect::<Vec<_>>(), expected, "{args:?}");
+            assert_eq!(
+                rows.iter().map(|row| row["server"].as_str().unwrap()).collect::<Vec<_>>(),
+                expected,
+                "{args:?}"
+            );
         }
         for bad in [&["--age", "5"][..], &["--age", "xh"], &["--state", "gone"], &["resolve", "u-1"], &["show"]] {
             assert!(unknown(dir.path(), bad).is_err(), "{bad:?}");
@@ -413,7 +417,8 @@ mod tests {
         }
         let resolved = unknown(dir.path(), &["resolve", "00", "--as", "not-done", "--note", "no entry"]).unwrap();
         assert_eq!(resolved, "u-0000000000001 (bank/pay) is resolved as not-done.\n");
-        let row: serde_json::Value = serde_json::from_str(&unknown(dir.path(), &["show", "00", "--json"]).unwrap()).unwrap();
+        let row: serde_json::Value =
+            serde_json::from_str(&unknown(dir.path(), &["show", "00", "--json"]).unwrap()).unwrap();
         assert_eq!(row["state"], "resolved");
         let expected = serde_json::json!({"as": "not-done", "note": "no entry", "at": NOW.to_string()});
         assert_eq!(row["resolution"], expected);

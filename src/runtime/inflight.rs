@@ -143,11 +143,7 @@ impl Intents {
         let place = match &written {
             Ok(Some(offset)) => {
                 self.live += self.line.len() as u64;
-                Place::File {
-                    offset: *offset,
-                    length: u32::try_from(self.line.len()).unwrap_or(u32::MAX),
-                    loss: None,
-                }
+                Place::File { offset: *offset, length: u32::try_from(self.line.len()).unwrap_or(u32::MAX), loss: None }
             }
             Ok(None) | Err(_) => Place::Memory(self.line.as_slice().into()),
         };

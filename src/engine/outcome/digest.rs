@@ -488,7 +488,8 @@ mod tests {
             Value::Array(items) => format!("[{spaces}{}]", items.iter().map(inner).collect::<Vec<_>>().join(", ")),
             Value::Object(members) => {
                 let key = |key: &String| respell(&Value::from(key.as_str()), salt);
-                let members = members.iter().rev().map(|(name, value)| format!("{}{spaces}:{}", key(name), inner(value)));
+                let members =
+                    members.iter().rev().map(|(name, value)| format!("{}{spaces}:{}", key(name), inner(value)));
                 format!("{{{}{spaces}}}", members.collect::<Vec<_>>().join(","))
             }
             other => other.to_string(),

@@ -373,7 +373,10 @@ mod tests {
         assert_eq!(kind(&some.check(last, Repeat::Never, digest("pay"), false, false)), "refuse");
         let over = UnixMs(last.0 + 1);
         assert_eq!(some.check(over, Repeat::Never, digest("pay"), false, false), Verdict::Send);
-        some.note(over, GuardRow { lost_at: over, digest: digest("other"), ..row(2, Reason::Timeout, Standing::Unknown) });
+        some.note(
+            over,
+            GuardRow { lost_at: over, digest: digest("other"), ..row(2, Reason::Timeout, Standing::Unknown) },
+        );
         assert_eq!((some.rows.len(), some.by_digest.len(), some.by_time.len()), (1, 1, 1));
     }
 
@@ -425,11 +428,15 @@ mod tests {
 
     #[test]
     fn texts_say_what_happened_and_what_to_do() {
-        let text = |standing, policy, elicit| {
-            match guard([row(1, Reason::ChildExited, standing)]).check(NOW, policy, digest("pay"), false, elicit) {
-                Verdict::Ask { text, .. } | Verdict::Refuse { text, .. } => text,
-                other => panic!("{other:?}"),
-            }
+        let text = |standing, policy, elicit| match guard([row(1, Reason::ChildExited, standing)]).check(
+            NOW,
+            policy,
+            digest("pay"),
+            false,
+            elicit,
+        ) {
+            Verdict::Ask { text, .. } | Verdict::Refuse { text, .. } => text,
+            other => panic!("{other:?}"),
         };
         insta::assert_snapshot!(
             [

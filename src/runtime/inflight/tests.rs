@@ -31,6 +31,10 @@ fn begin(intents: &mut Intents, arguments: Option<&str>) -> OutcomeId {
     id
 }
 
+fn mask(text: &str) -> Cow<'_, str> {
+    Cow::Owned(text.replace("s3cret", "***"))
+}
+
 /// What an adopter would find if the process died now.
 fn on_disk(intents: &Intents) -> Vec<Row> {
     open_rows(&std::fs::read(intents.path().unwrap()).unwrap(), NOW)
@@ -64,7 +68,10 @@ fn a_lost_call_has_one_row_and_its_reason_survives() {
     let mut intents = Intents::open(dir.path(), NOW).unwrap();
     let id = begin(&mut intents, Some("{}"));
     let row = intents.lost(id, &loss(Reason::ChildExited)).unwrap();
-    assert_eq!((row.reason, row.exit.clone(), row.lost_at.0), (Reason::ChildExited, loss(Reason::Timeout).exit, NOW.0 + 5));
+    assert_eq!(
+        (row.reason, row.exit.clone(), row.lost_at.0),
+        (Reason::ChildExited, loss(Reason::Timeout).exit, NOW.0 + 5)
+    );
     assert_eq!(intents.lost(id, &loss(Reason::Timeout)), None);
     assert_eq!(on_disk(&intents), [row]);
     intents.settle(id).unwrap();
@@ -93,9 +100,6 @@ fn records_are_bounded_and_masked() {
         assert!(row.arguments.is_none_or(|kept| kept.length == text.len() as u64));
     }
     let id = intents.fresh_id();
-    fn mask(text: &str) -> Cow<'_, str> {
-        Cow::Owned(text.replace("s3cret", "***"))
-    }
     intents.begin(&intent(id, Some("{\"a\":\"s3cret\"}")), &mask).unwrap();
     assert!(!std::fs::read_to_string(intents.path().unwrap()).unwrap().contains("s3cret"));
 }

@@ -124,7 +124,8 @@ impl Db {
     }
 
     fn connect(path: &Path) -> Result<Self, LedgerError> {
-        make_private(path).map_err(|source| LedgerError::Io { dir: path.parent().unwrap_or(path).to_owned(), source })?;
+        make_private(path)
+            .map_err(|source| LedgerError::Io { dir: path.parent().unwrap_or(path).to_owned(), source })?;
 
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
@@ -182,7 +183,8 @@ impl Db {
         }
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let revision =
-            transaction.query_row("UPDATE counter SET revision = revision + 1 RETURNING revision", [], |row| row.get(0))?;
+            transaction
+                .query_row("UPDATE counter SET revision = revision + 1 RETURNING revision", [], |row| row.get(0))?;
         let change = Change { transaction, revision };
         let made = changes(&change)?;
         change.transaction.commit()?;
@@ -333,7 +335,8 @@ fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
 
 /// Write-ahead logging, or the rollback journal where the file system has no shared memory.
 fn set_journal(connection: &Connection) -> Result<(), rusqlite::Error> {
-    let set = |mode: &str| connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get::<_, String>(0));
+    let set =
+        |mode: &str| connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get::<_, String>(0));
     match set("WAL") {
         Ok(mode) if mode == "wal" => Ok(()),
         Err(error)
@@ -353,11 +356,10 @@ fn move_aside(path: &Path) -> std::io::Result<PathBuf> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    let target = (0..)
-        .map(|count: u32| if count == 0 { format!(".damaged-{stamp}") } else { format!(".damaged-{stamp}-{count}") })
-        .map(|suffix| beside(path, &suffix))
-        .find(|target| !target.exists())
-        .expect("there are more names than files");
+    let mut target = beside(path, &format!(".damaged-{stamp}"));
+    while target.exists() {
+        target = beside(&target, "-again");
+    }
     std::fs::rename(path, &target)?;
     for suffix in ["-wal", "-shm", "-journal"] {
         match std::fs::rename(beside(path, suffix), beside(&target, suffix)) {
@@ -387,13 +389,13 @@ pub(super) fn signed(number: u64) -> i64 {
 
 /// Reads a row of [`COLUMNS`]. A strange value is an [`InvalidColumnType`](rusqlite::Error::InvalidColumnType).
 pub(super) fn read_row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
-    let strange = |column: usize| rusqlite::Error::InvalidColumnType(column, COLUMNS.into(), rusqlite::types::Type::Text);
+    let strange =
+        |column: usize| rusqlite::Error::InvalidColumnType(column, COLUMNS.into(), rusqlite::types::Type::Text);
     let number = |column: usize| row.get::<_, i64>(column).map(i64::cast_unsigned);
     let maybe = |column: usize| row.get::<_, Option<i64>>(column).map(|number| number.map(i64::cast_unsigned));
     let text = |column: usize| row.get::<_, Option<String>>(column);
-    let id = |column: usize| {
-        text(column)?.map(|text| text.parse::<OutcomeId>().map_err(|_| strange(column))).transpose()
-    };
+    let id =
+        |column: usize| text(column)?.map(|text| text.parse::<OutcomeId>().map_err(|_| strange(column))).transpose();
     let kept = |text: Option<String>, length: usize| -> Result<Option<Kept>, rusqlite::Error> {
         let Some(text) = text else { return Ok(None) };
         Ok(Some(Kept { length: maybe(length)?.unwrap_or(text.len() as u64), cut: row.get(length + 1)?, text }))

@@ -8,9 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::db::{COLUMNS, Db, LedgerError, read_row, signed};
-use crate::engine::outcome::{
-    Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, Row, SettledAs, State, UnixMs,
-};
+use crate::engine::outcome::{Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, Row, SettledAs, State, UnixMs};
 
 /// Which rows are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +69,8 @@ impl Db {
         let mut statement = self.connection.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM calls WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT {SHOWN}"
         ))?;
-        let mut rows = statement.query_map(params![from], read_row)?.filter(is_readable).collect::<Result<Vec<_>, _>>()?;
+        let mut rows =
+            statement.query_map(params![from], read_row)?.filter(is_readable).collect::<Result<Vec<_>, _>>()?;
         match rows.len() {
             0 => Err(LedgerError::NoSuchRow(prefix.to_owned())),
             1 => Ok(rows.remove(0)),

@@ -12,7 +12,7 @@ use super::db::{Db, LedgerError};
 use super::{Command, Event, unix_now};
 use crate::engine::outcome::{UnixMs, WINDOW_MS};
 
-/// How often the rows of other processes are looked for.
+/// How often the rows of other processes are looked for: half of the two seconds in which the guard has to know them.
 const POLL: Duration = Duration::from_secs(1);
 
 /// The pause before a file that can't be used is tried again.
@@ -88,7 +88,9 @@ impl Worker {
     fn try_serve(&mut self, db: &mut Db) -> Result<(), LedgerError> {
         let adopted = db.adopt(&self.dir)?;
         if adopted > 0 {
-            tracing::warn!("{adopted} calls of a proxy that was killed have an unknown outcome: see `mcp-proxy unknown`");
+            tracing::warn!(
+                "{adopted} calls of a proxy that was killed have an unknown outcome: see `mcp-proxy unknown`"
+            );
         }
         let mut revision = self.poll(db, 0)?;
         self.tell(Event::Ready);
