@@ -14,7 +14,7 @@ mod record;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::engine::outcome::{Intent, Loss, Mask, OutcomeId, Row, UnixMs};
@@ -55,12 +55,10 @@ struct Journal {
     dir: PathBuf,
     /// When this process began its first file.
     started: UnixMs,
-    /// Where the next record begins.
+    /// Where the next record begins: the end of the file, and where it is written next.
     end: u64,
     /// Where the first record begins.
     header: u64,
-    /// Whether a write was cut short, so that the next must begin on a new line.
-    torn: bool,
     /// The size above which it is rewritten next.
     rewrite_at: u64,
 }
@@ -161,7 +159,7 @@ impl Intents {
         self.live -= u64::from(length);
         let Some(journal) = &mut self.file else { return Ok(()) };
         if self.live == 0 && journal.end > CUT_ABOVE {
-            return journal.cut();
+            return journal.cut_to(journal.header);
         }
         self.line.clear();
         record::settle(&mut self.line, id);
@@ -260,7 +258,8 @@ impl Journal {
         let pid = std::process::id();
         let path = dir.join(format!("{PREFIX}{pid}-{random:016x}{SUFFIX}.new"));
         let mut options = OpenOptions::new();
-        options.read(true).append(true).create_new(true);
+        // Not for appending: such a file could not be cut back on Windows. Nobody else writes to it.
+        options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&path)?;
@@ -272,7 +271,7 @@ impl Journal {
             return Err(error);
         }
         let end = header.len() as u64;
-        Ok(Self { file, path, dir: dir.to_owned(), started, end, header: end, torn: false, rewrite_at: REWRITE_ABOVE })
+        Ok(Self { file, path, dir: dir.to_owned(), started, end, header: end, rewrite_at: REWRITE_ABOVE })
     }
 
     /// Gives the file the name under which others find it.
@@ -285,31 +284,26 @@ impl Journal {
 
     /// Appends a line with one `write`, and tells where it begins.
     fn append(&mut self, line: &[u8]) -> io::Result<u64> {
-        if self.torn {
-            self.file.write_all(b"\n")?;
-            self.end += 1;
-            self.torn = false;
-        }
         let written = loop {
             match self.file.write(line) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other?,
             }
         };
-        let offset = self.end;
-        self.end += written as u64;
         if written < line.len() {
-            self.torn = written > 0;
+            let _ = self.cut_to(self.end);
             return Err(io::Error::new(io::ErrorKind::WriteZero, "the disk took only a part of the record"));
         }
+        let offset = self.end;
+        self.end += written as u64;
         Ok(offset)
     }
 
-    /// Cuts the file back to its first line.
-    fn cut(&mut self) -> io::Result<()> {
-        self.file.set_len(self.header)?;
-        self.end = self.header;
-        self.torn = false;
+    /// Cuts the file back to this many bytes.
+    fn cut_to(&mut self, end: u64) -> io::Result<()> {
+        self.file.set_len(end)?;
+        self.file.seek(SeekFrom::Start(end))?;
+        self.end = end;
         Ok(())
     }
 }
@@ -404,8 +398,10 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
 
 #[cfg(windows)]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    // It moves the cursor, which does not matter to a file that is only appended to.
-    match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+    let read = std::os::windows::fs::FileExt::seek_read(file, buffer, offset);
+    // It moved the cursor from where the next record goes.
+    Seek::seek(&mut &*file, SeekFrom::End(0))?;
+    match read? {
         read if read == buffer.len() => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }

@@ -334,7 +334,7 @@ fn version(connection: &Connection) -> Result<i64, rusqlite::Error> {
 }
 
 /// Write-ahead logging, or the rollback journal where the file system has no shared memory.
-fn set_journal(connection: &Connection) -> Result<(), rusqlite::Error> {
+pub(super) fn set_journal(connection: &Connection) -> Result<(), rusqlite::Error> {
     let set =
         |mode: &str| connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get::<_, String>(0));
     match set("WAL") {

@@ -237,6 +237,21 @@ fn damage_inside_the_file_is_found() {
 
 #[cfg(unix)]
 #[test]
+fn without_shared_memory_there_is_a_rollback_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.sqlite3");
+    // This way of locking has no shared memory, like some network file systems.
+    let connection =
+        rusqlite::Connection::open_with_flags_and_vfs(&path, rusqlite::OpenFlags::default(), c"unix-dotfile");
+    let connection = connection.unwrap();
+    db::set_journal(&connection).unwrap();
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "delete");
+    connection.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1)").unwrap();
+}
+
+#[cfg(unix)]
+#[test]
 fn whoever_has_a_file_open_that_is_moved_goes_on_with_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ledger, mut events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
