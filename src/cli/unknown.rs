@@ -132,7 +132,8 @@ fn list(db: Option<Db>, args: &ListArgs, now: UnixMs, out: &mut dyn Write) -> an
     table.set_header(["ID", "SENT", "TOOL", "STATE", "WHAT HAPPENED"]);
     for row in &rows {
         let tool = format!("{}/{}", row.server, row.tool);
-        table.add_row([row.id.to_string(), ago(now, row.time), tool, row.state().name().to_owned(), story(row)]);
+        let cells = [row.id.to_string(), ago(now, row.time), tool, row.state().name().to_owned(), story(row)];
+        table.add_row(cells.map(|cell| harmless(&cell)));
     }
     writeln!(out, "{table}")?;
     Ok(())
@@ -167,7 +168,7 @@ fn print_json(value: &impl serde::Serialize, out: &mut dyn Write) -> anyhow::Res
 fn print_row(row: &Row, now: UnixMs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut table = plain_table();
     let mut add = |name: &str, value: String| {
-        table.add_row([name.to_owned(), value]);
+        table.add_row([name.to_owned(), harmless(&value)]);
     };
     add("id", row.id.to_string());
     add("state", row.state().name().to_owned());
@@ -234,6 +235,11 @@ fn story(row: &Row) -> String {
 
 fn shown(kept: &Kept) -> String {
     if kept.cut { format!("{} … ({} bytes in all)", kept.text, kept.length) } else { kept.text.clone() }
+}
+
+/// Names and texts of servers must not steer the terminal.
+fn harmless(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
 }
 
 fn plain_table() -> Table {
@@ -396,6 +402,11 @@ mod tests {
         for bad in [&["--age", "5"][..], &["--age", "xh"], &["--state", "gone"], &["resolve", "u-1"], &["show"]] {
             assert!(unknown(dir.path(), bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_terminal_is_not_steered() {
+        assert_eq!(harmless("a\u{1b}[2Jb\u{9b}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
     }
 
     #[test]
