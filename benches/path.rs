@@ -45,7 +45,9 @@ fn result(kind: Text, size: usize) -> Bytes {
     Bytes::from(match kind {
         Text::Rows => {
             let rows = text.trim_end_matches(',');
-            format!(r#"{{"jsonrpc":"2.0","id":1234,"result":{{"content":[],"structuredContent":{{"rows":[{rows}]}}}}}}"#)
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1234,"result":{{"content":[],"structuredContent":{{"rows":[{rows}]}}}}}}"#
+            )
         }
         _ => format!(r#"{{"jsonrpc":"2.0","id":1234,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#),
     })
@@ -79,7 +81,8 @@ impl Bench {
         if !self.words.is_empty() && !self.words.iter().any(|word| name.contains(word.as_str())) {
             return;
         }
-        let (batches, time) = if self.quick { (1, Duration::from_micros(50)) } else { (400, Duration::from_micros(500)) };
+        let (batches, time) =
+            if self.quick { (1, Duration::from_micros(50)) } else { (400, Duration::from_micros(500)) };
         let started = Instant::now();
         work();
         let once = started.elapsed().max(Duration::from_nanos(20));

@@ -73,7 +73,9 @@ pub(crate) fn all(quick: bool) -> Vec<Case> {
     cases.extend(sizes(quick).iter().map(|(label, size)| arguments(pace, label, *size)));
     cases.extend(counts(quick).iter().map(|count| children(pace, *count)));
     cases.extend([storm(pace), beside_a_stream(pace), beside_sleepers(pace)]);
-    cases.extend(lists(quick).iter().map(|tools| list(format!("list-{tools}"), Servers { tools: *tools, ..Servers::of(1) })));
+    cases.extend(
+        lists(quick).iter().map(|tools| list(format!("list-{tools}"), Servers { tools: *tools, ..Servers::of(1) })),
+    );
     if !quick {
         cases.push(list("list-20x500".into(), Servers { count: 20, tools: 500, tool_bytes: 2048 }));
     }
@@ -181,11 +183,16 @@ fn results(pace: Pace, label: &str, size: usize) -> Case {
 
 fn arguments(pace: Pace, label: &str, size: usize) -> Case {
     let metrics = vec![metric("throughput", "MB/s")];
-    alike(&format!("arguments-{label}"), &format!("arguments of {label}, one at a time"), metrics, move |via, client| {
-        let arguments = format!("{{\"text\":\"{}\"}}", filler(size));
-        let outcome = pace.drive(client, &[lane(via, "sink", &arguments, 1)], calls_of(size))?;
-        Ok(vec![mega_bytes(&outcome, size)])
-    })
+    alike(
+        &format!("arguments-{label}"),
+        &format!("arguments of {label}, one at a time"),
+        metrics,
+        move |via, client| {
+            let arguments = format!("{{\"text\":\"{}\"}}", filler(size));
+            let outcome = pace.drive(client, &[lane(via, "sink", &arguments, 1)], calls_of(size))?;
+            Ok(vec![mega_bytes(&outcome, size)])
+        },
+    )
 }
 
 fn children(pace: Pace, count: usize) -> Case {
@@ -255,7 +262,11 @@ fn beside_sleepers(pace: Pace) -> Case {
         key: "beside-sleepers".into(),
         title: "an echo on B while 50 calls sleep on A".into(),
         // "As with an idle A": what lies within the noise of one run.
-        metrics: vec![metric("p50, A idle", "µs"), metric("p50, 50 asleep", "µs"), judged("asleep to idle", "×", AtMost(1.15))],
+        metrics: vec![
+            metric("p50, A idle", "µs"),
+            metric("p50, 50 asleep", "µs"),
+            judged("asleep to idle", "×", AtMost(1.15)),
+        ],
         measure: Box::new(measure),
     }
 }
@@ -301,9 +312,15 @@ fn start(count: usize) -> Case {
         }
         started(rig, via, servers, &rig.state()?).map(Some)
     };
-    let complete = Metric { name: "complete list", unit: "ms", budget: (count == 20).then_some(OverDirectAtMost(20.0)) };
+    let complete =
+        Metric { name: "complete list", unit: "ms", budget: (count == 20).then_some(OverDirectAtMost(20.0)) };
     let title = format!("start without cache, {}", children_text(count));
-    Case { key: format!("start-{count}"), title, metrics: vec![metric("initialize", "ms"), complete], measure: Box::new(measure) }
+    Case {
+        key: format!("start-{count}"),
+        title,
+        metrics: vec![metric("initialize", "ms"), complete],
+        measure: Box::new(measure),
+    }
 }
 
 fn start_cached(count: usize) -> Case {

@@ -87,7 +87,8 @@ struct Run<'a> {
 
 /// Drives all lanes until the first one has reached the goal and its last call is answered.
 pub(crate) fn drive(client: &mut Client, lanes: &[Lane], goal: Goal) -> anyhow::Result<Outcome> {
-    let mut run = Run { client, lanes, sent: Vec::with_capacity(1 << 16), base: None, open: vec![0; lanes.len()], turn: 0 };
+    let mut run =
+        Run { client, lanes, sent: Vec::with_capacity(1 << 16), base: None, open: vec![0; lanes.len()], turn: 0 };
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut notifications = 0;
     let started = Instant::now();

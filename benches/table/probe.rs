@@ -83,5 +83,8 @@ fn children(pid: u32) -> Vec<u32> {
 
 fn pids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| Path::new(&format!("/proc/{pid}/exe")).exists()).collect()
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| Path::new(&format!("/proc/{pid}/exe")).exists())
+        .collect()
 }

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// As much as a pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -18,7 +19,8 @@ pub(crate) fn one(command: &[String]) -> anyhow::Result<()> {
     on_one_thread(async {
         let (from_host, to_host) = standard()?;
         let (child, to_child, from_child) = start(command)?;
-        tokio::spawn(copy(from_host, to_child));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(copy(from_host, to_child));
         copy(from_child, to_host).await?;
         end(child)
     })
@@ -31,9 +33,10 @@ pub(crate) fn two(command: &[String]) -> anyhow::Result<()> {
         let (first, to_first, from_first) = start(command)?;
         let (second, to_second, from_second) = start(command)?;
         let (lines, queue) = mpsc::channel(64);
-        tokio::spawn(share(from_host, to_first, to_second));
-        tokio::spawn(collect(from_first, lines.clone()));
-        tokio::spawn(collect(from_second, lines));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(share(from_host, to_first, to_second));
+        tasks.spawn(collect(from_first, lines.clone()));
+        tasks.spawn(collect(from_second, lines));
         deliver(queue, to_host).await?;
         end(first)?;
         end(second)

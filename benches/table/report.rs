@@ -115,7 +115,8 @@ impl Report {
 
     /// For `docs/performance.md`.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|---|\n", self.about(), HEADER.join(" | "));
+        let mut text =
+            format!("{}\n\n| {} |\n|---|---|---:|---:|---:|---:|---|---|\n", self.about(), HEADER.join(" | "));
         for row in &self.rows {
             let _ = writeln!(text, "| {} |", row.cells().join(" | "));
         }

@@ -53,7 +53,8 @@ impl Servers {
     }
 
     fn args(self) -> Vec<String> {
-        let words = ["--mode", "server", "--tools", &self.tools.to_string(), "--tool-bytes", &self.tool_bytes.to_string()];
+        let words =
+            ["--mode", "server", "--tools", &self.tools.to_string(), "--tool-bytes", &self.tool_bytes.to_string()];
         words.map(String::from).to_vec()
     }
 
@@ -125,9 +126,12 @@ impl Rig {
             }
             Via::Proxy => self.proxy_command(servers, &state.0)?,
         };
-        for (variable, name) in
-            [("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache"), ("XDG_CONFIG_HOME", "config"), ("XDG_RUNTIME_DIR", "run")]
-        {
+        for (variable, name) in [
+            ("XDG_STATE_HOME", "state"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_RUNTIME_DIR", "run"),
+        ] {
             command.env(variable, state.0.join(name));
         }
         command.env("HOME", &state.0).env_remove("MCP_PROXY_CONFIG");

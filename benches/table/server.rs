@@ -36,7 +36,8 @@ struct Server {
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let stdin = rustix::stdio::stdin();
-    let mut server = Server { out: Vec::with_capacity(1 << 17), text: String::new(), list: list(options), sleeping: Vec::new() };
+    let mut server =
+        Server { out: Vec::with_capacity(1 << 17), text: String::new(), list: list(options), sleeping: Vec::new() };
     let mut lines = Lines::new();
     loop {
         if let Some(first) = server.sleeping.iter().map(|sleeper| sleeper.0).min() {
@@ -74,7 +75,8 @@ fn list(options: &Options) -> String {
         let hints = if name == "write" { "" } else { r#","annotations":{"readOnlyHint":true}"# };
         let comma = if number > 0 { "," } else { "" };
         let head = format!(r#"{comma}{{"name":"{name}","description":""#);
-        let tail = format!(r#"","inputSchema":{{"type":"object","properties":{{"text":{{"type":"string"}}}}}}{hints}}}"#);
+        let tail =
+            format!(r#"","inputSchema":{{"type":"object","properties":{{"text":{{"type":"string"}}}}}}{hints}}}"#);
         let room = options.tool_bytes.saturating_sub(head.len() + tail.len());
         list.push_str(&head);
         list.push_str(&filler(room));
@@ -151,7 +153,9 @@ impl Server {
         let count = number(line, b"\"count\":")?;
         let token = token(line, b"\"progressToken\":", line.len()).context("a storm without a progress token")?;
         for step in 1..=count {
-            self.out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":");
+            self.out.extend_from_slice(
+                b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
+            );
             self.out.extend_from_slice(token);
             self.out.extend_from_slice(b",\"progress\":");
             self.out.extend_from_slice(itoa::Buffer::new().format(step).as_bytes());

@@ -162,7 +162,9 @@ mod tests {
         for cut in [1, 3, 50, 1000] {
             let chunks: Vec<_> = text.as_bytes().chunks(cut).collect();
             let found = frames(64, &chunks);
-            assert!(matches!(&found[0], Frame::TooLong(s) if s.id.as_deref() == Some(b"5") && s.length == long.len() as u64));
+            assert!(
+                matches!(&found[0], Frame::TooLong(s) if s.id.as_deref() == Some(b"5") && s.length == long.len() as u64)
+            );
             assert_eq!(found[1..], [line("{\"id\":6}")]);
         }
         assert_eq!(frames(8, &[b"12345678\n"]), [line("12345678")]);

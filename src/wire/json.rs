@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use wide::u8x16;
+
 /// Where a text stops being JSON, as a byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not JSON at byte {0}")]
@@ -248,43 +250,78 @@ pub fn skip_string(text: &[u8], at: usize) -> Result<usize, Syntax> {
     if text.get(at) != Some(&b'"') {
         return Err(Syntax(at));
     }
-    let mut from = at + 1;
+    let from = at + 1;
+    // Most strings are keys and short values: one lane tells their end.
+    let Some(lane) = text.get(from..).and_then(|rest| rest.first_chunk()) else { return skip_rest(text, from) };
+    let marks = stops_of_lane(lane);
+    let stop = from + marks.trailing_zeros() as usize;
+    if marks != 0 && text[stop] == b'"' { Ok(stop + 1) } else { skip_long(text, from) }
+}
+
+/// Bytes that are compared at once.
+const LANE: usize = 16;
+/// Bytes whose stops fit into one integer.
+const BLOCK: usize = 64;
+
+/// Where a string may end or needs a look: a quote, a backslash, a control character. One bit for each byte.
+#[inline]
+fn stops_of_lane(lane: &[u8; LANE]) -> u32 {
+    let bytes = u8x16::new(*lane);
+    let control = bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
+    (bytes.simd_eq(u8x16::splat(b'"')) | bytes.simd_eq(u8x16::splat(b'\\')) | control).to_bitmask()
+}
+
+#[inline]
+fn stops_of_block(block: &[u8; BLOCK]) -> u64 {
+    let (lanes, _) = block.as_chunks();
+    lanes.iter().rev().fold(0, |stops, lane| stops << LANE | u64::from(stops_of_lane(lane)))
+}
+
+/// Goes on inside a string, a block at a time: the escapes of one block cost no second look at it.
+#[inline(never)]
+fn skip_long(text: &[u8], mut at: usize) -> Result<usize, Syntax> {
+    'blocks: while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk()) {
+        let mut stops = stops_of_block(block);
+        while stops != 0 {
+            let stop = at + stops.trailing_zeros() as usize;
+            if text[stop] == b'"' {
+                return Ok(stop + 1);
+            }
+            let next = skip_escape(text, stop)?;
+            if next - at >= BLOCK {
+                at = next;
+                continue 'blocks;
+            }
+            stops &= u64::MAX << (next - at);
+        }
+        at += BLOCK;
+    }
+    skip_rest(text, at)
+}
+
+/// Goes on inside a string, a byte at a time.
+fn skip_rest(text: &[u8], mut at: usize) -> Result<usize, Syntax> {
     loop {
-        let rest = text.get(from..).ok_or(Syntax(from))?;
-        let stop = from + find_string_stop(rest).ok_or(Syntax(text.len()))?;
-        match text[stop] {
-            b'"' => return Ok(stop + 1),
-            b'\\' => match text.get(stop + 1) {
-                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => from = stop + 2,
-                Some(b'u') => {
-                    let digits = text.get(stop + 2..stop + 6).ok_or(Syntax(stop))?;
-                    if !digits.iter().all(u8::is_ascii_hexdigit) {
-                        return Err(Syntax(stop));
-                    }
-                    from = stop + 6;
-                }
-                _ => return Err(Syntax(stop)),
-            },
-            _ => return Err(Syntax(stop)),
+        match text.get(at) {
+            Some(b'"') => return Ok(at + 1),
+            Some(b'\\' | ..0x20) => at = skip_escape(text, at)?,
+            Some(_) => at += 1,
+            None => return Err(Syntax(at)),
         }
     }
 }
 
-/// The first quote, backslash or control character. Short strings by bytes, long ones in strides that the compiler
-/// turns into vector code.
+/// Skips the escape that begins at `at`; a control character there is none.
 #[inline]
-fn find_string_stop(rest: &[u8]) -> Option<usize> {
-    const STRIDE: usize = 32;
-    let stops = |byte: u8| byte == b'"' || byte == b'\\' || byte < 0x20;
-    let mut done = 0;
-    for stride in rest.chunks_exact(STRIDE) {
-        let any = stride.iter().fold(false, |any, &byte| any | stops(byte));
-        if any {
-            break;
+fn skip_escape(text: &[u8], at: usize) -> Result<usize, Syntax> {
+    match (text[at], text.get(at + 1)) {
+        (b'\\', Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')) => Ok(at + 2),
+        (b'\\', Some(b'u')) => {
+            let digits = text.get(at + 2..at + 6).ok_or(Syntax(at))?;
+            if digits.iter().all(u8::is_ascii_hexdigit) { Ok(at + 6) } else { Err(Syntax(at)) }
         }
-        done += STRIDE;
+        _ => Err(Syntax(at)),
     }
-    rest[done..].iter().position(|&byte| stops(byte)).map(|at| done + at)
 }
 
 fn skip_word(text: &[u8], at: usize, word: &[u8]) -> Result<usize, Syntax> {
@@ -327,16 +364,68 @@ mod tests {
     fn the_grammar_is_that_of_the_standard() {
         let deep = format!("{}1{}", "[{\"a\":".repeat(5000), "}]".repeat(5000));
         for good in [
-            "1", "-0", "1.0e+5", "1e400", "\"\"", "\"\\u00e9\\n\\/\"", "[]", "{}", " [1 , {\"a\" : null}] ", "true",
-            "{\"a\":[{},[[]],\"x\"],\"b\":false}", &deep,
+            "1",
+            "-0",
+            "1.0e+5",
+            "1e400",
+            "\"\"",
+            "\"\\u00e9\\n\\/\"",
+            "[]",
+            "{}",
+            " [1 , {\"a\" : null}] ",
+            "true",
+            "{\"a\":[{},[[]],\"x\"],\"b\":false}",
+            &deep,
         ] {
             assert!(whole(good.as_bytes()), "{good:.60}");
         }
         for bad in [
-            "", "{", "}", "[1,]", "{\"a\":1,}", "{a:1}", "01", "1.", ".5", "+1", "1e", "\"", "\"\\x\"", "\"\\u12g4\"",
-            "\"\t\"", "tru", "nul", "[1 2]", "{\"a\" 1}", "[}", "{\"a\":1]", "NaN", "'a'",
+            "",
+            "{",
+            "}",
+            "[1,]",
+            "{\"a\":1,}",
+            "{a:1}",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "1e",
+            "\"",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"\t\"",
+            "tru",
+            "nul",
+            "[1 2]",
+            "{\"a\" 1}",
+            "[}",
+            "{\"a\":1]",
+            "NaN",
+            "'a'",
         ] {
             assert!(!whole(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_string_ends_where_it_ends_wherever_that_lies_in_a_block() {
+        for before in 0..140 {
+            for after in [0, 1, 15, 16, 70, 140] {
+                let check = |middle: &str, good: bool| {
+                    let text = format!("\"{}{middle}{}\" ", "a".repeat(before), "b".repeat(after));
+                    let end = skip_string(text.as_bytes(), 0).ok();
+                    assert_eq!(end, good.then_some(text.len() - 1), "{text}");
+                };
+                for good in ["", "\\n", "\\u00e9", "\\\\", "\\\"", "\\\\\\\"\\/", "é"] {
+                    check(good, true);
+                }
+                for bad in ["\t", "\\x", "\\u12g4", "\u{1f}"] {
+                    check(bad, false);
+                }
+            }
+            let open = format!("\"{}", "a".repeat(before));
+            assert_eq!(skip_string(open.as_bytes(), 0), Err(Syntax(open.len())));
         }
     }
 
@@ -345,8 +434,8 @@ mod tests {
         let text = br#" { "a" : 1 , "b\u0062" : [ 1, "x" ,{} ], "a":2 } "#;
         let names: Vec<_> = members(text, 0..text.len()).map(|m| string(text, m.key).unwrap().into_owned()).collect();
         assert_eq!(names, ["a", "bb", "a"]);
-        let last = get(text, 0..text.len(), "a").unwrap();
-        assert_eq!(&text[last], b"2");
+        let doubled = get(text, 0..text.len(), "a").unwrap();
+        assert_eq!(&text[doubled], b"2");
         let list = get(text, 0..text.len(), "bb").unwrap();
         let items: Vec<_> = elements(text, list).map(|e| &text[e]).collect();
         assert_eq!(items, [&b"1"[..], b"\"x\"", b"{}"]);
