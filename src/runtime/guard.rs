@@ -23,6 +23,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
+pub use super::process::GuardGone;
+
 /// The first argument that makes the binary a guard.
 pub const ARGUMENT: &str = "__guard";
 
@@ -54,11 +56,6 @@ const DEAF_TO: [i32; 7] = [
 pub struct Guard {
     orders: mpsc::UnboundedSender<Order>,
 }
-
-/// The guard could not be told: it could not be started anew, or the runtime is ending.
-#[derive(Debug, thiserror::Error)]
-#[error("the guard process could not be told of the new process group")]
-pub struct GuardGone;
 
 /// What the handle asks of its task.
 #[derive(Debug)]

@@ -9,17 +9,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[cfg(unix)]
+mod group;
+#[cfg(unix)]
 pub mod guard;
 pub mod inflight;
 #[cfg(unix)]
 pub mod launcher;
 pub mod ledger;
-#[cfg(unix)]
 pub mod process;
 #[cfg(unix)]
 pub mod signal;
 #[cfg(unix)]
 pub mod stdio;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(windows)]
+pub use windows::{guard, signal, stdio};
 
 /// Plays the hidden parts of the binary; `None` if this process is the proxy itself.
 ///
@@ -58,9 +64,10 @@ pub fn own_binary() -> std::io::Result<PathBuf> {
     std::env::current_exe()
 }
 
-/// Marks every descriptor above 2 close-on-exec, so that none that a host left open reaches a child.
-#[cfg(unix)]
+/// Marks every descriptor above 2 close-on-exec, so that none that a host left open reaches a child. On Windows a
+/// child is given only what is listed for it.
 pub fn seal_descriptors() {
+    #[cfg(unix)]
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
 }
 

@@ -42,6 +42,7 @@ enum Parent {
     /// Nobody to watch, or told already.
     Unwatched,
     /// A descriptor that is readable when it has exited.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems have no such descriptor"))]
     Watched(AsyncFd<OwnedFd>),
     /// To be asked for again and again: it has exited when we have another.
     Polled(Pid),
