@@ -453,3 +453,6 @@ impl std::ops::BitOrAssign for Changed {
         self.resources |= other.resources;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::wire::method::Method;
 pub const MAX_PAGES: usize = 1_000;
 /// Items of one list.
 pub const MAX_ITEMS: usize = 100_000;
-/// Bytes of one list, so that a child that lists without end can't fill the memory.
+/// Bytes of one list unless told otherwise, so that a child that lists without end can't fill the memory.
 pub const MAX_BYTES: usize = 64 << 20;
 
 /// Shortest and longest pause between two fetches while announcements go on.
@@ -49,6 +49,7 @@ pub enum Kind {
 pub struct Pager {
     kind: Kind,
     legacy: bool,
+    max_bytes: usize,
     /// Bumped by each announcement.
     revision: u64,
     /// When the next fetch may start.
@@ -113,7 +114,7 @@ pub enum Warning {
     TooManyPages,
     /// More than [`MAX_ITEMS`].
     TooManyItems,
-    /// More than [`MAX_BYTES`].
+    /// More bytes than may be.
     TooManyBytes,
 }
 
@@ -206,6 +207,7 @@ impl Pager {
         Self {
             kind,
             legacy,
+            max_bytes: MAX_BYTES,
             revision: 0,
             wanted: None,
             fetch: None,
@@ -215,6 +217,12 @@ impl Pager {
             restarts: 0,
             failures: 0,
         }
+    }
+
+    /// The same with another bound of the list's bytes.
+    #[must_use]
+    pub fn with_max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 
     /// What it lists.
@@ -316,7 +324,7 @@ impl Pager {
             Some(Warning::RepeatedCursor)
         } else if fetch.pages >= MAX_PAGES {
             Some(Warning::TooManyPages)
-        } else if fetch.bytes > MAX_BYTES {
+        } else if fetch.bytes > self.max_bytes {
             Some(Warning::TooManyBytes)
         } else {
             None
@@ -413,7 +421,10 @@ impl fmt::Display for Warning {
             Self::BadCursor => f.write_str("its cursor is no string"),
             Self::TooManyPages => write!(f, "it has more than {MAX_PAGES} pages"),
             Self::TooManyItems => write!(f, "it has more than {MAX_ITEMS} entries"),
-            Self::TooManyBytes => write!(f, "it has more than {} MiB", MAX_BYTES >> 20),
+            Self::TooManyBytes => f.write_str("it is too large"),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

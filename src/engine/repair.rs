@@ -336,3 +336,178 @@ fn type_object(raw: &[u8], schema: &Range<usize>) -> Vec<Edit> {
     }
     wrong.into_iter().map(|member| Edit::text(member.value.clone(), r#""object""#)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLAN: Plan<'_> = Plan {
+        kind: Kind::Tools,
+        class: RenderClass::Structured,
+        safe_prefix: "gh",
+        exposed_token: Some("\"gh__x\""),
+        describe: None,
+        without_execution: false,
+    };
+
+    fn render(plan: &Plan<'_>, raw: &str) -> Result<(String, Vec<Fix>), Fix> {
+        let mut fixes = Vec::new();
+        let text = Draft::read(plan.kind, raw.as_bytes())?.render(plan, &mut fixes)?;
+        Ok((String::from_utf8(text).unwrap(), fixes))
+    }
+
+    fn check(plan: &Plan<'_>, raw: &str, expected: &str, fixes: &[Fix]) {
+        assert_eq!(render(plan, raw), Ok((expected.to_owned(), fixes.to_vec())), "{raw}");
+    }
+
+    #[test]
+    fn tools_get_the_least_repair() {
+        for (raw, expected, fixes) in [
+            (
+                r#"{ "x_future" : [1.0, 9007199254740993],"name":"x", "inputSchema":{"$defs":{},"type":"object"},"title":null }"#,
+                r#"{ "x_future" : [1.0, 9007199254740993],"name":"gh__x", "inputSchema":{"$defs":{},"type":"object"},"title":null }"#,
+                vec![],
+            ),
+            (r#"{"name":"x"}"#, r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#, vec![Fix::SchemaAdded]),
+            (
+                r#"{"name":"x","inputSchema":{}}"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#,
+                vec![Fix::SchemaTyped],
+            ),
+            (
+                r#"{"inputSchema":{ "anyOf":[]},"name":"x"}"#,
+                r#"{"inputSchema":{"type":"object", "anyOf":[]},"name":"gh__x"}"#,
+                vec![Fix::SchemaTyped],
+            ),
+            (
+                r#"{"inputSchema":{"a":1,"type":["object","null"]},"name":"x"}"#,
+                r#"{"inputSchema":{"a":1,"type":"object"},"name":"gh__x"}"#,
+                vec![Fix::SchemaTyped],
+            ),
+            (
+                r#"{"description":null,"name":"x","inputSchema":{"type":"object"}}"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#,
+                vec![Fix::DescriptionRemoved],
+            ),
+            (
+                r#"{"name":"x","inputSchema":{"type":"object"} , "description" : null }"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"} }"#,
+                vec![Fix::DescriptionRemoved],
+            ),
+            (
+                r#"{"outputSchema":null,"description":null,"name":"x","description":null}"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#,
+                vec![Fix::SchemaAdded, Fix::DescriptionRemoved],
+            ),
+            (
+                r#"{"name":"y","name":"x","inputSchema":{"type":"object"}}"#,
+                r#"{"name":"gh__x","name":"gh__x","inputSchema":{"type":"object"}}"#,
+                vec![],
+            ),
+            (
+                r#"{"n\u0061me":"x","inputSchema":{"type":"obj\u0065ct"}}"#,
+                r#"{"n\u0061me":"gh__x","inputSchema":{"type":"obj\u0065ct"}}"#,
+                vec![],
+            ),
+            (
+                r#"{"name":"x","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://f"},"ui/resourceUri":"ui://f","k":"ui://f"}}"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui://gh/f"},"ui/resourceUri":"ui://gh/f","k":"ui://f"}}"#,
+                vec![],
+            ),
+        ] {
+            check(&PLAN, raw, expected, &fixes);
+        }
+    }
+
+    #[test]
+    fn what_nothing_can_save_is_left_out() {
+        for (raw, fix) in [
+            ("7", Fix::NoObject),
+            ("[]", Fix::NoObject),
+            ("{}", Fix::NoName),
+            (r#"{"name":""}"#, Fix::NoName),
+            (r#"{"name":7}"#, Fix::NoName),
+            (r#"{"name":null}"#, Fix::NoName),
+            (r#"{"name":"x","inputSchema":null}"#, Fix::BadSchema),
+            (r#"{"name":"x","inputSchema":true}"#, Fix::BadSchema),
+            (r#"{"name":"x","inputSchema":"{}"}"#, Fix::BadSchema),
+        ] {
+            assert_eq!(render(&PLAN, raw), Err(fix), "{raw}");
+            assert!(fix.is_left_out());
+        }
+    }
+
+    #[test]
+    fn an_output_schema_goes_where_the_revision_knows_objects_only() {
+        let raw = r#"{"name":"x","outputSchema":{"type":"array"},"inputSchema":{"type":"object"}}"#;
+        let with = r#"{"name":"gh__x","outputSchema":{"type":"array"},"inputSchema":{"type":"object"}}"#;
+        check(&PLAN, raw, r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#, &[]);
+        check(&Plan { class: RenderClass::Old, ..PLAN }, raw, with, &[]);
+        check(&Plan { class: RenderClass::Modern, ..PLAN }, raw, with, &[]);
+        let object = r#"{"name":"gh__x","outputSchema":{"type":"object"},"inputSchema":{"type":"object"}}"#;
+        check(&PLAN, object, object, &[]);
+    }
+
+    #[test]
+    fn descriptions_and_execution_follow_the_configuration() {
+        let plan = Plan { describe: Some("Ours \"now\"."), without_execution: true, ..PLAN };
+        for (raw, expected) in [
+            (
+                r#"{"execution":{"taskSupport":"optional"},"description":null,"name":"x","inputSchema":{"type":"object"}}"#,
+                r#"{"description":"Ours \"now\".","name":"gh__x","inputSchema":{"type":"object"}}"#,
+            ),
+            (
+                r#"{"name":"x","inputSchema":{"type":"object"},"execution":{}}"#,
+                r#"{"name":"gh__x","inputSchema":{"type":"object"},"description":"Ours \"now\"."}"#,
+            ),
+        ] {
+            check(&plan, raw, expected, &[]);
+        }
+    }
+
+    #[test]
+    fn resources_need_a_name_and_prompts_nothing_more() {
+        let resource = Plan { kind: Kind::Resources, exposed_token: Some("\"gh+a:b\""), ..PLAN };
+        check(&resource, r#"{"uri":"a:b","name":""}"#, r#"{"uri":"gh+a:b","name":""}"#, &[]);
+        check(&resource, r#"{"uri":"a:b"}"#, r#"{"uri":"gh+a:b","name":"a:b"}"#, &[Fix::NameAdded]);
+        check(&resource, r#"{"name":null,"uri":"a:b"}"#, r#"{"name":"a:b","uri":"gh+a:b"}"#, &[Fix::NameAdded]);
+        check(
+            &resource,
+            r#"{"uri":"a:b","name":"n","size":1e400}"#,
+            r#"{"uri":"gh+a:b","name":"n","size":1e400}"#,
+            &[],
+        );
+        let prompt = Plan { kind: Kind::Prompts, ..PLAN };
+        check(&prompt, r#"{"name":"x","arguments":[{}]}"#, r#"{"name":"gh__x","arguments":[{}]}"#, &[]);
+    }
+
+    proptest! {
+        /// Whatever order and mixture of members: the result is JSON, lawful, and keeps what it need not change.
+        #[test]
+        fn the_result_is_always_lawful(
+            members in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    r#""description":null"#, r#""description":"d""#, r#""outputSchema":{}"#, r#""execution":{}"#,
+                    r#""inputSchema":{}"#, r#""inputSchema":{"type":"string","type":1}"#, r#""keep":[ 1.0 ]"#,
+                ]),
+                0..7,
+            ),
+            at in 0..7_usize,
+            without_execution: bool,
+        ) {
+            let mut members = members;
+            members.insert(at.min(members.len()), r#""name":"x""#);
+            let raw = format!("{{{}}}", members.join(" , "));
+            let (text, fixes) = render(&Plan { without_execution, ..PLAN }, &raw).expect("a tool that can be saved");
+            let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            prop_assert_eq!(&value["name"], "gh__x");
+            prop_assert_eq!(&value["inputSchema"]["type"], "object");
+            prop_assert!(value.get("description").is_none_or(serde_json::Value::is_string));
+            prop_assert!(value.get("outputSchema").is_none());
+            prop_assert_eq!(text.matches("[ 1.0 ]").count(), raw.matches("[ 1.0 ]").count());
+            prop_assert!(fixes.iter().all(|fix| !fix.is_left_out()));
+        }
+    }
+}

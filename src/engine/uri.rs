@@ -63,3 +63,66 @@ fn scheme(uri: &str) -> Option<&str> {
         && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
     lawful.then_some(scheme)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_are_made_safe_for_a_scheme() {
+        for (prefix, safe) in [("gh", "gh"), ("Team_A", "team-a"), ("3d", "s3d"), ("", "")] {
+            assert_eq!(safe_prefix(prefix), safe);
+        }
+    }
+
+    #[test]
+    fn uris_carry_the_prefix_and_lose_it_again() {
+        for (own, exposed) in [
+            ("file:///a%20b", "gh+file:///a%20b"),
+            ("a+b:c", "gh+a+b:c"),
+            ("notes", "gh+:notes"),
+            ("a/b:c", "gh+:a/b:c"),
+            (":x", "gh+::x"),
+            ("", "gh+:"),
+            ("ui://form/1", "ui://gh/form/1"),
+            ("ui:form", "gh+ui:form"),
+            ("docs://{id}{?q}", "gh+docs://{id}{?q}"),
+            ("{+path}", "gh+:{+path}"),
+            ("httpx://a", "gh+httpx://a"),
+        ] {
+            assert_eq!(expose_uri("gh", own), exposed);
+            assert_eq!(original_uri("gh", exposed).as_deref(), Some(own), "{exposed}");
+            assert_eq!(expose_uri("", own), own);
+            assert_eq!(original_uri("", exposed), None);
+        }
+        for web in ["http://a/b", "https://a", "HTTPS://a"] {
+            assert_eq!(expose_uri("gh", web), web);
+        }
+        for foreign in
+            ["gh+https://a", "gh+http:x", "file:///a", "g+file:a", "ui://ghx/a", "ui://gh", "gh+ui://x", "gh:x"]
+        {
+            assert_eq!(original_uri("gh", foreign), None, "{foreign}");
+        }
+        // A template without scheme may be filled in with one.
+        assert_eq!(original_uri("gh", "gh+:file:///x").as_deref(), Some("file:///x"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_uri_comes_back(prefix in "[a-z][a-z0-9-]{0,5}", uri in "(ui|file|x+y|http|https|HTTP)?:?/{0,2}[a-z:/+{}?é]{0,12}") {
+            let exposed = expose_uri(&prefix, &uri);
+            let back = original_uri(&prefix, &exposed);
+            let expected = if is_web(&uri) { None } else { Some(uri.clone()) };
+            prop_assert_eq!(back, expected);
+            prop_assert!(!is_web(&uri) || exposed == uri);
+        }
+
+        #[test]
+        fn no_two_servers_share_a_uri(a in "[a-z][a-z0-9-]{0,3}", b in "[a-z][a-z0-9-]{0,3}", x in "(ui://|s:|)[a-b/:+]{0,6}", y in "(ui://|s:|)[a-b/:+]{0,6}") {
+            prop_assume!(a != b);
+            prop_assert_ne!(expose_uri(&a, &x), expose_uri(&b, &y));
+        }
+    }
+}

@@ -48,8 +48,13 @@ impl Filter {
 fn glob_set<'a>(globs: impl IntoIterator<Item = &'a String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for text in globs {
-        // The configuration has refused what is no glob; should one come through, it stands for itself.
-        if let Ok(glob) = glob(text).or_else(|_| glob(&globset::escape(text))) {
+        if let Ok(glob) = glob(text) {
+            set.add(glob);
+        }
+        // A template such as `docs://{id}` also stands for itself, though braces are alternatives in a glob.
+        if text.contains(['{', '[', '\\'])
+            && let Ok(glob) = glob(&globset::escape(text))
+        {
             set.add(glob);
         }
     }

@@ -33,8 +33,9 @@ enum Part {
     Reserved,
     /// `{#v}`: nothing, or `#` and more.
     Fragment,
-    /// `{/v}`, `{.v}`, `{;v}`: up to so many times the separator and one or more characters but `/ ? #`.
-    Separated(u8, usize),
+    /// `{/v}`, `{.v}`, `{;v}`: up to so many times, or `None` as often as need be, the separator and one or more
+    /// characters but `/ ? #`.
+    Separated(u8, Option<usize>),
     /// `{?v}`, `{&v}`: the names, each at most once for each place, in any order.
     Query { first: u8, names: Vec<String>, any: bool },
 }
@@ -123,7 +124,7 @@ impl Part {
         let part = match operator {
             b'+' => Self::Reserved,
             b'#' => Self::Fragment,
-            b'/' | b'.' | b';' => Self::Separated(operator, if any { usize::MAX } else { variables }),
+            b'/' | b'.' | b';' => Self::Separated(operator, (!any).then_some(variables)),
             b'?' | b'&' => Self::Query { first: operator, names, any },
             _ => Self::Simple,
         };
@@ -149,7 +150,8 @@ impl Part {
                 join(&mut to, from);
                 to
             }
-            Self::Separated(byte, times) => {
+            Self::Separated(byte, None) => repeat(text, from, *byte),
+            Self::Separated(byte, Some(times)) => {
                 let mut all = from.to_vec();
                 let mut last = from.to_vec();
                 for _ in 0..*times {
@@ -162,31 +164,54 @@ impl Part {
                 all
             }
             Self::Query { first, names, any } => {
-                let mut to = from.to_vec();
-                for start in reachable(from) {
-                    walk_query(text, start, *first, names, *any, &mut to);
-                }
-                to
+                let is_known = |pair: &[u8]| any_or_known(*any, names, pair);
+                walk_query(text, from, *first, is_known)
             }
         }
     }
 }
 
-/// Marks the end of each lawful part of the query that begins at `at`.
-fn walk_query(text: &[u8], mut at: usize, mut lead: u8, names: &[String], any: bool, to: &mut [bool]) {
-    while text.get(at) == Some(&lead) {
-        let pair = &text[at + 1..];
-        let known = names.iter().any(|name| {
-            let behind = pair.strip_prefix(name.as_bytes());
-            behind.is_some_and(|behind| matches!(behind.first(), None | Some(b'=' | b'&' | b'#')))
-        });
-        if !known && !any {
-            return;
-        }
-        at += 1 + pair.iter().position(|byte| matches!(byte, b'&' | b'#')).unwrap_or(pair.len());
-        to[at] = true;
-        lead = b'&';
+/// The ends of all lawful parts of the queries that begin at the places.
+fn walk_query(text: &[u8], from: &[bool], first: u8, is_known: impl Fn(&[u8]) -> bool) -> Vec<bool> {
+    // Where the part that holds a place ends.
+    let mut ends = vec![text.len(); text.len() + 1];
+    for at in (0..text.len()).rev() {
+        ends[at] = if matches!(text[at], b'&' | b'#') { at } else { ends[at + 1] };
     }
+    let mut to = from.to_vec();
+    let mut walked = vec![false; from.len()];
+    for start in reachable(from) {
+        let (mut at, mut lead) = (start, first);
+        while text.get(at) == Some(&lead) && is_known(&text[at + 1..]) {
+            at = ends[at + 1];
+            to[at] = true;
+            lead = b'&';
+            if std::mem::replace(&mut walked[at], true) {
+                break;
+            }
+        }
+    }
+    to
+}
+
+/// Whether a part of a query begins with one of the names.
+fn any_or_known(any: bool, names: &[String], pair: &[u8]) -> bool {
+    any || names.iter().any(|name| {
+        let behind = pair.strip_prefix(name.as_bytes());
+        behind.is_some_and(|behind| matches!(behind.first(), None | Some(b'=' | b'&' | b'#')))
+    })
+}
+
+/// The places behind any number of runs, each behind a separator.
+fn repeat(text: &[u8], from: &[bool], separator: u8) -> Vec<bool> {
+    let mut runs = vec![false; from.len()];
+    let mut behind_separator = false;
+    for (at, &byte) in text.iter().enumerate() {
+        runs[at + 1] = (behind_separator || runs[at]) && is_simple(byte);
+        behind_separator = (from[at] || runs[at]) && byte == separator;
+    }
+    join(&mut runs, from);
+    runs
 }
 
 /// The places behind one or more bytes of a class.
@@ -258,4 +283,99 @@ fn hex(digits: &[u8]) -> Option<u8> {
     let value = |digit: u8| char::from(digit).to_digit(16);
     let [high, low] = digits else { return None };
     u8::try_from(value(*high)? << 4 | value(*low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(template: &str, uri: &str) -> bool {
+        Template::parse(template).expect("a lawful template").matches(uri).is_some()
+    }
+
+    #[test]
+    fn expressions_match_what_they_expand_to() {
+        for (template, yes, no) in [
+            ("a://b", vec!["a://b"], vec!["a://", "a://bc", ""]),
+            ("a://{x}", vec!["a://1", "a://1.2,3", "a://%2F"], vec!["a://", "a://1/2", "a://1?q", "a://1#f"]),
+            ("a://{x}/c/{y}", vec!["a://b/c/d"], vec!["a://b/c/", "a:///c/d", "a://b/x/d"]),
+            ("a://{x,y}", vec!["a://1,2"], vec!["a://"]),
+            ("a://{+x}", vec!["a://1/2", "a://1?q#f"], vec!["a://"]),
+            ("a://{+x}/end", vec!["a://1/end", "a://1/end/end"], vec!["a://end", "a://1/end/"]),
+            ("a://b{#x}", vec!["a://b", "a://b#c/d"], vec!["a://bc", "a://b#"]),
+            ("a://b{/x}", vec!["a://b", "a://b/c"], vec!["a://b/", "a://b/c/d"]),
+            ("a://b{/x,y}", vec!["a://b/c", "a://b/c/d"], vec!["a://b/c/d/e"]),
+            ("a://b{/x*}", vec!["a://b", "a://b/c/d/e"], vec!["a://b//c", "a://b/c/"]),
+            ("a://b{.x}", vec!["a://b.json", "a://b.tar.gz"], vec!["a://b.", "a://bjson"]),
+            ("a://b{;x}", vec!["a://b;x=1", "a://b;x"], vec!["a://bx"]),
+            (
+                "a://b{?x,y}",
+                vec!["a://b", "a://b?x=1", "a://b?y=2&x=1", "a://b?x"],
+                vec!["a://b?z=1", "a://b?", "a://b?xy=1"],
+            ),
+            ("a://b{?x}{&y}", vec!["a://b?y=1&x=2"], vec!["a://b?y=1&z=2", "a://b&y=1"]),
+            ("a://b{?x*}", vec!["a://b?any=1&thing=2"], vec!["a://b&x=1"]),
+            ("a://b?f=1{&x}", vec!["a://b?f=1", "a://b?f=1&x=2"], vec!["a://b?x=2"]),
+            ("a://{x:3}", vec!["a://abc"], vec!["a://"]),
+            ("a://%41 é/{x}", vec!["a://A%20%c3%a9/1", "a://%41 é/1"], vec!["a://a%20%C3%A9/1"]),
+            ("{+x}", vec!["any:thing/at?all"], vec![""]),
+        ] {
+            for uri in yes {
+                assert!(matches(template, uri), "{template} should match {uri}");
+            }
+            for uri in no {
+                assert!(!matches(template, uri), "{template} should not match {uri}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_template_matches_nothing() {
+        for bad in ["a{", "a}", "a{}", "a{x", "a{{x}}", "a{=x}", "a{x,}", &"a".repeat(MAX_TEMPLATE + 1)] {
+            assert_eq!(Template::parse(bad), None, "{bad:.20}");
+        }
+        assert!(!matches("{+x}", &"a".repeat(MAX_URI + 1)));
+    }
+
+    #[test]
+    fn the_most_literal_wins_and_then_the_fewest_variables() {
+        let score = |template: &str| Template::parse(template).unwrap().matches("a://bc").unwrap();
+        assert!(score("a://bc") > score("a://b{x}"));
+        assert!(score("a://b{x}") > score("a://{x}"));
+        assert!(score("a://{x}") > score("a://{x,y}"));
+        assert!(score("a://{x}") > score("{+x}"));
+    }
+
+    #[test]
+    fn no_template_and_uri_take_long() {
+        let many = "{+x}a".repeat(MAX_TEMPLATE / 5);
+        let queries = "{+x}{?y*}".repeat(MAX_TEMPLATE / 9);
+        let began = Instant::now();
+        assert!(!matches(&many, &format!("{}b", "a".repeat(MAX_URI - 1))));
+        let _ = matches(&queries, &"?y".repeat(MAX_URI / 2));
+        let _ = matches(&"{/x*}".repeat(MAX_TEMPLATE / 5), &"/a".repeat(MAX_URI / 2));
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+
+    proptest! {
+        #[test]
+        fn an_expansion_matches_its_template(values in proptest::collection::vec("[a-z0-9.~%-]{1,8}", 3)) {
+            let [a, b, c] = &values[..] else { unreachable!() };
+            let uri = format!("s://h/{a}/x/{b}?q={c}");
+            for template in ["s://h/{a}/x/{b}{?p,q}", "s://h/{+rest}"] {
+                prop_assert!(matches(template, &uri), "{}", uri);
+            }
+        }
+
+        #[test]
+        fn nothing_panics(template in "[a-c{}+#/.;?&*:,%1é]{0,24}", uri in "[a-c#/.;?&=%1é]{0,24}") {
+            if let Some(template) = Template::parse(&template) {
+                let _ = template.matches(&uri);
+            }
+        }
+    }
 }
