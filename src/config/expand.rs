@@ -123,7 +123,7 @@ fn fingerprint(target: &Target, protocol: &Protocol) -> [u8; 32] {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());
     };
-    let mut pairs = |name: &str, pairs: &[(String, String)], part: &mut dyn FnMut(&str)| {
+    let pairs = |name: &str, pairs: &[(String, String)], part: &mut dyn FnMut(&str)| {
         let mut sorted: Vec<_> = pairs.iter().collect();
         sorted.sort();
         part(name);

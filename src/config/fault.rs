@@ -48,6 +48,9 @@ pub(crate) struct Problem {
     pub(crate) help: Option<String>,
 }
 
+/// How the message of a fault of the syntax begins.
+pub(crate) const NOT_TOML: &str = "this is not TOML: ";
+
 /// The text of a file, for turning offsets into lines and columns.
 pub(crate) struct Source<'t> {
     path: &'t Path,
@@ -110,6 +113,13 @@ fn distance(a: &[char], b: &[char]) -> usize {
 }
 
 // === impl Fault ===
+
+impl Fault {
+    /// Whether the text isn't even TOML there.
+    pub(crate) fn is_syntax(&self) -> bool {
+        self.message.starts_with(NOT_TOML)
+    }
+}
 
 impl fmt::Display for Fault {
     /// One line: place, key, message and remedy.

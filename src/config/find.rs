@@ -134,6 +134,32 @@ pub fn read(path: &Path) -> Result<String, LoadError> {
     })
 }
 
+impl LoadError {
+    /// The same as faults, for reports; what concerns the file as a whole has no key.
+    pub fn faults(&self) -> Vec<Fault> {
+        let (path, line) = match self {
+            Self::Faulty { parsed, .. } => return parsed.faults.clone(),
+            Self::Missing(path) | Self::Unreadable { path, .. } => (path.clone(), 1),
+            Self::NotText { path, line } => (path.clone(), *line),
+            Self::NoPlace => (PathBuf::from(FILE), 1),
+        };
+        let message = self.to_string();
+        let (message, help) = message.split_once("; ").unwrap_or((&message, ""));
+        vec![Fault {
+            file: path,
+            line,
+            column: 1,
+            span: 0..0,
+            key: String::new(),
+            message: message.to_owned(),
+            expected: None,
+            help: Some(help.to_owned()).filter(|help| !help.is_empty()),
+            server: None,
+            severity: Severity::Fatal,
+        }]
+    }
+}
+
 /// Our directory below what an XDG variable names on any platform, else at the platform's own place.
 fn place(xdg: &str, own: impl Fn(&directories::ProjectDirs) -> PathBuf) -> Option<PathBuf> {
     let named = variable(xdg).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -45,10 +45,9 @@ pub(crate) enum Kind {
         min: i64,
         max: i64,
     },
-    /// Not below `min`; `zero` says what "0s" means, where it has a meaning of its own.
+    /// Not below `min`.
     Duration {
         min: Duration,
-        zero: Option<&'static str>,
     },
     Size {
         min: u64,
@@ -125,13 +124,13 @@ const PROXY: &[Key] = &[
     ),
     key(
         "initialize_wait",
-        at_least(0, None),
+        at_least(0),
         Some("\"1s\""),
         "How long the answer to initialize waits for servers without cached facts.",
     ),
     key(
         "list_wait",
-        at_least(0, None),
+        at_least(0),
         None,
         "How long a first list waits for all servers, counted from the start. Unset: 8s, and less for hosts that are \
          known to be hastier.",
@@ -263,39 +262,34 @@ pub(crate) const SERVER: &[Key] = &[
     )),
     key(
         "start_timeout",
-        at_least(1, None),
+        at_least(1),
         Some("\"60s\""),
         "From the first byte of the handshake to its end. A program that can't be started counts at once.",
     ),
-    key("list_timeout", at_least(1, None), Some("\"30s\""), "For each page of a list."),
+    key("list_timeout", at_least(1), Some("\"30s\""), "For each page of a list."),
     key(
         "call_idle_timeout",
-        at_least(0, Some("none")),
+        at_least(0),
         Some("\"0s\""),
         "How long a call may be silent. Progress restarts it, and it stands still while a person is asked. \"0s\" is none.",
     ),
     key(
         "call_max_time",
-        at_least(1, None),
+        at_least(1),
         None,
         "How long a call may take, whatever progress says. Unset: 1h, and less for hosts that are known to give up \
          earlier.",
     ),
     key(
         "stop_grace",
-        at_least(0, None),
+        at_least(0),
         Some("\"2s\""),
         "The pause between the steps of stopping: end of input, SIGTERM, SIGKILL.",
     ),
-    key(
-        "idle_stop",
-        at_least(0, Some("never")),
-        Some("\"0s\""),
-        "A lazy server is stopped after this long unused. \"0s\" is never.",
-    ),
+    key("idle_stop", at_least(0), Some("\"0s\""), "A lazy server is stopped after this long unused. \"0s\" is never."),
     key(
         "ping_interval",
-        at_least(0, Some("never")),
+        at_least(0),
         Some("\"60s\""),
         "How often a quiet server is asked whether it still answers. \"0s\" is never.",
     ),
@@ -307,7 +301,7 @@ pub(crate) const SERVER: &[Key] = &[
     ),
     key(
         "drain_timeout",
-        at_least(0, None),
+        at_least(0),
         Some("\"10s\""),
         "How long pending calls may finish when the server is replaced, removed or stopped.",
     ),
@@ -338,10 +332,10 @@ const RESTART: &[Key] = &[
         Some("\"always\""),
         "Whether the server is started anew.",
     ),
-    key("min", at_least(1, None), Some("\"250ms\""), "The first pause; it doubles with each failure."),
-    key("max", at_least(1, None), Some("\"30s\""), "The longest pause."),
+    key("min", at_least(1), Some("\"250ms\""), "The first pause; it doubles with each failure."),
+    key("max", at_least(1), Some("\"30s\""), "The longest pause."),
     key("attempts", Kind::Integer { min: 1, max: 1_000_000 }, Some("8"), "Failures in a row until it is given up."),
-    key("stable", at_least(0, None), Some("\"60s\""), "Ready time after which the count of failures starts anew."),
+    key("stable", at_least(0), Some("\"60s\""), "Ready time after which the count of failures starts anew."),
 ];
 
 const TOOLS: &[Key] = &[
@@ -420,6 +414,6 @@ const fn url_only(mut key: Key) -> Key {
     key
 }
 
-const fn at_least(millis: u64, zero: Option<&'static str>) -> Kind {
-    Kind::Duration { min: Duration::from_millis(millis), zero }
+const fn at_least(millis: u64) -> Kind {
+    Kind::Duration { min: Duration::from_millis(millis) }
 }

@@ -2,16 +2,14 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::fault::{Problem, Severity, dotted};
-use super::keys::{Kind, Only, ROOT, SERVER, Table};
+use super::fault::{Fault, Problem, Severity, dotted};
+use super::fields::{Fields, Node, Value};
+use super::keys::{Kind, ROOT, SERVER, Table};
 use super::parse::{Broken, suggest};
-use super::types::{
-    Config, Http, InheritEnv, LedgerArguments, Log, LogFormat, Protocol, Proxy, Repeat, RestartPolicy, RestartWhen,
-    Rules, Server, Start, Stdio, Text, Transport,
-};
-use super::walk::{Fields, Node, Value, Walk, builtin};
+use super::types::{Config, Proxy, Server};
+use super::walk::{Walk, builtin, means_transport};
+use super::{domain, hints};
 
 /// How the message of a server begins that lacks what makes it one.
 pub(crate) const MISSING: &str = "the server has neither";
@@ -39,11 +37,11 @@ const SHORTEST_REST: usize = 10;
 /// Lifts the file's values; what can't be lifted is noted in the walk's faults.
 pub(crate) fn lift(walk: &mut Walk<'_>, root: Fields, profile: Option<&str>) -> Lifted {
     let mut root = complete(&ROOT, root);
-    let proxy = proxy(&take_table(&mut root, "proxy"));
-    let log = log(&take_table(&mut root, "log"));
-    let defaults = take_table(&mut root, "defaults");
-    let profiles = take_map(&mut root, "profiles");
-    let servers = take_map(&mut root, "servers");
+    let proxy = domain::proxy(&root.take_table("proxy"));
+    let log = domain::log(&root.take_table("log"));
+    let defaults = root.take_table("defaults");
+    let profiles = root.take_map("profiles");
+    let servers = root.take_map("servers");
     if servers.is_empty() && walk.faults.iter().all(|fault| !fault.key.starts_with("servers")) {
         let problem =
             Problem::new("no servers are configured").help("write a table [servers.NAME] with command or url");
@@ -71,69 +69,40 @@ fn complete(table: &Table, fields: Fields) -> Fields {
     fields.over(below)
 }
 
-fn proxy(fields: &Fields) -> Proxy {
-    Proxy {
-        name: fields.text("name"),
-        title: fields.text("title"),
-        instructions: fields.text("instructions"),
-        separator: fields.text("separator"),
-        max_name_length: fields.integer("max_name_length"),
-        page_size: fields.integer("page_size"),
-        initialize_wait: fields.duration("initialize_wait"),
-        list_wait: fields.set_duration("list_wait"),
-        max_message: fields.size("max_message"),
-        allow_repeat_after_unknown: match fields.text("allow_repeat_after_unknown").as_str() {
-            "always" => Repeat::Always,
-            "never" => Repeat::Never,
-            _ => Repeat::Confirm,
-        },
-        ledger_arguments: match fields.text("ledger_arguments").as_str() {
-            "digest" => LedgerArguments::Digest,
-            _ => LedgerArguments::Full,
-        },
-        own_resources: fields.bool("own_resources"),
-        watch: fields.bool("watch"),
-    }
-}
-
-fn log(fields: &Fields) -> Log {
-    let file = fields.text("file");
-    Log {
-        level: fields.text("level"),
-        format: if fields.text("format") == "json" { LogFormat::Json } else { LogFormat::Text },
-        file: (!file.is_empty()).then(|| PathBuf::from(file)),
-    }
-}
-
 fn draft(walk: &mut Walk<'_>, proxy: &Proxy, defaults: &Fields, key: String, node: Node) -> Draft {
     let Node { value: Value::Table(own), key_span, .. } = node else { unreachable!("the kind of a server is a table") };
-    server_warnings(walk, &key, &own);
-    let transport_is = |only| if only == Only::Url { own.get("url").is_some() } else { own.get("command").is_some() };
-    let (command, url) = (transport_is(Only::Command), transport_is(Only::Url));
-    let faulty = |name: &str| walk.faults.iter().any(|fault| fault.key == dotted(["servers", key.as_str(), name]));
-    if command && url {
-        let span = own.get("url").map_or(key_span.clone(), |node| node.key_span.clone());
-        let problem = Problem::new("the server has both \"command\" and \"url\"")
-            .help("keep \"command\" for a program, or \"url\" for a remote server");
-        walk.note(&["servers", &key, "url"], span, Severity::ServerOnly, problem);
-    } else if !command && !url && !faulty("command") && !faulty("url") {
-        let misspelt = walk.faults.iter().any(|fault| {
-            fault.server.as_ref() == Some(&key)
-                && fault.help.as_deref().is_some_and(|help| help.contains("command") || help.contains("url"))
-        });
-        if !misspelt {
-            let problem = Problem::new(format!("{MISSING} \"command\" nor \"url\""))
-                .help("write command = \"PROGRAM\" for a program, or url = \"https://...\" for a remote server");
-            walk.note(&["servers", &key], key_span.clone(), Severity::ServerOnly, problem);
-        }
-    }
+    hints::hints(walk, &key, &own);
+    one_transport(walk, &key, &key_span, &own);
     let prefix_span = own.get("prefix").map(|node| node.span.clone());
     let fields = own.over(defaults.clone()).over(builtin(&Table { noun: "", keys: SERVER, defaults: false }));
     let prefix = fields.set_text("prefix").unwrap_or_else(|| key.clone());
     separator_inside(walk, proxy, &key, &key_span, &prefix, prefix_span.as_ref());
     restart_bounds(walk, &key, &fields);
-    let server = server(&key, &prefix, &fields);
+    let server = domain::server(&key, &prefix, &fields);
     Draft { at: key_span.start, prefix, prefix_span, enabled: fields.bool("enabled"), server: Some(server), key }
+}
+
+/// A server has a command or a url, and not both.
+fn one_transport(walk: &mut Walk<'_>, key: &str, key_span: &Range<usize>, own: &Fields) {
+    // A misspelt or faulty one of them was told already.
+    let told = |fault: &Fault| {
+        let faulty = ["command", "url"].iter().any(|name| fault.key == dotted(["servers", key, name]));
+        let misspelt = fault.help.as_deref().is_some_and(means_transport);
+        fault.severity == Severity::ServerOnly && fault.server.as_deref() == Some(key) && (faulty || misspelt)
+    };
+    match (own.get("command"), own.get("url")) {
+        (Some(_), Some(url)) => {
+            let problem = Problem::new("the server has both \"command\" and \"url\"")
+                .help("keep \"command\" for a program, or \"url\" for a remote server");
+            walk.note(&["servers", key, "url"], url.key_span.clone(), Severity::ServerOnly, problem);
+        }
+        (None, None) if !walk.faults.iter().any(told) => {
+            let problem = Problem::new(format!("{MISSING} \"command\" nor \"url\""))
+                .help("write command = \"PROGRAM\" for a program, or url = \"https://...\" for a remote server");
+            walk.note(&["servers", key], key_span.clone(), Severity::ServerOnly, problem);
+        }
+        _ => {}
+    }
 }
 
 /// A prefix ends at the first separator, so neither it nor the key may hold one.
@@ -189,171 +158,6 @@ fn restart_bounds(walk: &mut Walk<'_>, key: &str, fields: &Fields) {
     }
 }
 
-fn server(key: &str, prefix: &str, fields: &Fields) -> Server {
-    let transport = match fields.set_text("url") {
-        Some(url) => Transport::Http(Http { url: Text(url), headers: fields.map_of_text("headers") }),
-        None => Transport::Stdio(Stdio {
-            command: Text(fields.set_text("command").unwrap_or_default()),
-            args: fields.texts("args").unwrap_or_default().into_iter().map(Text).collect(),
-            env: fields.map_of_text("env"),
-            inherit_env: match &fields.expect("inherit_env").value {
-                Value::Bool(true) => InheritEnv::All,
-                Value::Bool(false) => InheritEnv::Basics,
-                _ => InheritEnv::Also(fields.texts("inherit_env").unwrap_or_default()),
-            },
-            cwd: fields.set_text("cwd").map(Text),
-        }),
-    };
-    let optional = |name: &str| Some(fields.duration(name)).filter(|duration| !duration.is_zero());
-    let restart = fields.table("restart");
-    Server {
-        key: key.to_owned(),
-        prefix: prefix.to_owned(),
-        transport,
-        start: if fields.text("start") == "lazy" { Start::Lazy } else { Start::Eager },
-        protocol: match fields.text("protocol").as_str() {
-            "auto" => Protocol::Auto,
-            "legacy" => Protocol::Legacy,
-            "modern" => Protocol::Modern,
-            revision => Protocol::Revision(revision.to_owned()),
-        },
-        start_timeout: fields.duration("start_timeout"),
-        list_timeout: fields.duration("list_timeout"),
-        call_idle_timeout: optional("call_idle_timeout"),
-        call_max_time: fields.set_duration("call_max_time"),
-        stop_grace: fields.duration("stop_grace"),
-        idle_stop: optional("idle_stop"),
-        ping_interval: optional("ping_interval"),
-        max_pending: fields.integer("max_pending"),
-        drain_timeout: fields.duration("drain_timeout"),
-        restart: RestartPolicy {
-            policy: match restart.text("policy").as_str() {
-                "never" => RestartWhen::Never,
-                "on-failure" => RestartWhen::OnFailure,
-                _ => RestartWhen::Always,
-            },
-            min: restart.duration("min"),
-            max: restart.duration("max"),
-            attempts: restart.integer("attempts"),
-            stable: restart.duration("stable"),
-        },
-        tools: rules(fields.table("tools")),
-        prompts: rules(fields.table("prompts")),
-        resources: rules(fields.table("resources")),
-    }
-}
-
-fn rules(fields: &Fields) -> Rules {
-    let (allow, deny) = allow_deny(fields);
-    Rules {
-        allow: allow.unwrap_or_default(),
-        deny,
-        profile_allow: None,
-        profile_deny: Vec::new(),
-        rename: fields.map_if_set("rename"),
-        describe: fields.map_if_set("describe"),
-    }
-}
-
-/// The two lists of a filter. An empty `allow` in the file allows nothing, and in the types everything.
-fn allow_deny(fields: &Fields) -> (Option<Vec<String>>, Vec<String>) {
-    let mut deny = fields.texts("deny").unwrap_or_default();
-    let allow = fields.texts("allow").map(|allow| {
-        if allow.is_empty() && !deny.iter().any(|glob| glob == "*") {
-            deny.push("*".to_owned());
-        }
-        if allow.iter().any(|glob| glob == "*") { Vec::new() } else { allow }
-    });
-    (allow, deny)
-}
-
-/// What is lawful and probably not meant.
-fn server_warnings(walk: &mut Walk<'_>, server: &str, own: &Fields) {
-    let mut warn = |path: &[&str], span: &Range<usize>, message: String, help: String| {
-        let path: Vec<&str> = ["servers", server].into_iter().chain(path.iter().copied()).collect();
-        walk.note(&path, span.clone(), Severity::Warning, Problem::new(message).help(help));
-    };
-    let remote = own.get("url").is_some();
-    if let Some(url) = own.get("url") {
-        warn(
-            &["url"],
-            &url.key_span,
-            "remote servers are not supported yet".to_owned(),
-            "its calls are answered with -31011; set enabled = false to hide it".to_owned(),
-        );
-    }
-    if remote != own.get("command").is_some() {
-        for key in SERVER.iter().filter(|key| key.only == Some(if remote { Only::Command } else { Only::Url })) {
-            if let Some(node) = own.get(key.name) {
-                let (has, wants) = if remote { ("url", "command") } else { ("command", "url") };
-                warn(
-                    &[key.name],
-                    &node.key_span,
-                    format!("{:?} has no effect on a server with {has:?}", key.name),
-                    format!("remove it; it is for servers with {wants:?}"),
-                );
-            }
-        }
-    }
-    if let Some(Node { value: Value::Text(command), span, .. }) = own.get("command") {
-        let program = command.split_whitespace().next().unwrap_or_default();
-        if own.get("args").is_none() && command.contains(char::is_whitespace) && !program.contains(['/', '\\', '$']) {
-            warn(
-                &["command"],
-                span,
-                "the command looks like a program with its arguments, and no shell splits it".to_owned(),
-                format!("write command = {program:?} and the rest as args = [...]"),
-            );
-        }
-    }
-    if let (Some(node), None | Some("eager")) = (own.get("idle_stop"), own.set_text("start").as_deref()) {
-        if node.value != Value::Duration(Duration::ZERO) {
-            warn(
-                &["idle_stop"],
-                &node.key_span,
-                "\"idle_stop\" has no effect on a server that starts with the proxy".to_owned(),
-                "add start = \"lazy\"".to_owned(),
-            );
-        }
-    }
-    for name in ["args", "env", "headers"] {
-        for (part, node) in own.entries(name) {
-            let Value::Text(text) = &node.value else { continue };
-            let variable = text.strip_prefix('$').unwrap_or_default();
-            let path: Vec<&str> = std::iter::once(name).chain(part.as_deref()).collect();
-            if !variable.is_empty() && variable.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-                warn(
-                    &path,
-                    &node.span,
-                    "a \"$\" without braces is no reference: the server gets the text as it is".to_owned(),
-                    "write ${env:NAME} for the variable NAME".to_owned(),
-                );
-            } else if text.starts_with("~/") {
-                warn(
-                    &path,
-                    &node.span,
-                    "\"~\" is not expanded here: the server gets the text as it is".to_owned(),
-                    "write ${env:HOME}/ in its place".to_owned(),
-                );
-            }
-        }
-    }
-    let mut new_names: Vec<&str> = Vec::new();
-    let tools = own.get("tools").and_then(Node::as_table);
-    for (old, node) in tools.map(|tools| tools.entries("rename")).unwrap_or_default() {
-        let (Some(old), Value::Text(new)) = (old, &node.value) else { continue };
-        if new_names.contains(&new.as_str()) {
-            warn(
-                &["tools", "rename", &old],
-                &node.span,
-                format!("two tools are renamed to {new:?}"),
-                "give each a name of its own; until then both names carry a hash".to_owned(),
-            );
-        }
-        new_names.push(new);
-    }
-}
-
 /// Adds the servers whose value was no table: they are known, and broken.
 fn not_even_tables(walk: &Walk<'_>, drafts: &mut Vec<Draft>) {
     for fault in &walk.faults {
@@ -387,7 +191,7 @@ fn equal_prefixes(walk: &mut Walk<'_>, drafts: &[Draft]) {
         } else {
             let (scheme, other_prefix) = (scheme_prefix(prefix), &other.prefix);
             format!(
-                "the prefix {prefix:?} is in URIs the same as {other_prefix:?} of the server {:?} ({scheme:?})",
+                "the prefix {prefix:?} becomes {scheme:?} in URIs, as {other_prefix:?} of the server {:?} does",
                 other.key
             )
         };
@@ -409,21 +213,23 @@ fn check_profiles(walk: &mut Walk<'_>, profiles: &[(String, Node)], drafts: &[Dr
     let known: Vec<&str> = drafts.iter().map(|draft| draft.key.as_str()).collect();
     for (profile, node) in profiles {
         let Some(fields) = node.as_table() else { continue };
-        let mut judge = |key: &str, name: &str, span: &Range<usize>| {
+        let mut judge = |path: &[&str], name: &str, span: &Range<usize>| {
             if !known.contains(&name) {
+                let path: Vec<&str> = ["profiles", profile].iter().chain(path).copied().collect();
                 let problem =
                     Problem::new(format!("there is no server {name:?}")).help(suggest(name, &known, "server"));
-                walk.note(&["profiles", profile, key], span.clone(), Severity::Fatal, problem);
+                walk.note(&path, span.clone(), Severity::Fatal, problem);
             }
         };
         for (_, node) in fields.entries("servers") {
             if let Value::Text(name) = &node.value {
-                judge("servers", name, &node.span);
+                judge(&["servers"], name, &node.span);
             }
         }
         for kind in ["tools", "prompts", "resources"] {
             for (name, node) in fields.entries(kind) {
-                judge(kind, name.as_deref().unwrap_or_default(), &node.key_span);
+                let name = name.as_deref().unwrap_or_default();
+                judge(&[kind, name], name, &node.key_span);
             }
         }
     }
@@ -462,7 +268,7 @@ fn sort_out(walk: &Walk<'_>, drafts: Vec<Draft>, profile: Option<&Fields>) -> (V
             let filters = profile.map(|profile| profile.entries(kind)).unwrap_or_default();
             let filter = filters.into_iter().find(|(name, _)| name.as_deref() == Some(draft.key.as_str()));
             if let Some(fields) = filter.and_then(|(_, node)| node.as_table()) {
-                let (allow, deny) = allow_deny(fields);
+                let (allow, deny) = domain::allow_deny(fields);
                 rules.profile_allow = allow.filter(|allow| !allow.is_empty());
                 rules.profile_deny = deny;
             }
@@ -470,119 +276,4 @@ fn sort_out(walk: &Walk<'_>, drafts: Vec<Draft>, profile: Option<&Fields>) -> (V
         servers.push(server);
     }
     (servers, broken)
-}
-
-fn take_table(root: &mut Fields, name: &str) -> Fields {
-    match root.take(name) {
-        Some(Node { value: Value::Table(fields), .. }) => fields,
-        _ => Fields::default(),
-    }
-}
-
-fn take_map(root: &mut Fields, name: &str) -> Vec<(String, Node)> {
-    match root.take(name) {
-        Some(Node { value: Value::Map(entries), .. }) => entries,
-        _ => Vec::new(),
-    }
-}
-
-// === impl Node ===
-
-impl Node {
-    fn as_table(&self) -> Option<&Fields> {
-        match &self.value {
-            Value::Table(fields) => Some(fields),
-            _ => None,
-        }
-    }
-}
-
-// === impl Fields ===
-
-/// The getters of values that are set or have a default: the table of keys says which, and a test sets every key.
-impl Fields {
-    fn take(&mut self, name: &str) -> Option<Node> {
-        let at = self.0.iter().position(|(key, _)| *key == name)?;
-        Some(self.0.swap_remove(at).1)
-    }
-
-    fn expect(&self, name: &str) -> &Node {
-        self.get(name).unwrap_or_else(|| panic!("the key {name:?} has a default in the table of keys"))
-    }
-
-    fn bool(&self, name: &str) -> bool {
-        self.expect(name).value == Value::Bool(true)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.expect(name);
-        self.set_text(name).unwrap_or_default()
-    }
-
-    fn set_text(&self, name: &str) -> Option<String> {
-        match &self.get(name)?.value {
-            Value::Text(text) => Some(text.clone()),
-            _ => None,
-        }
-    }
-
-    fn integer<N: TryFrom<i64> + Default>(&self, name: &str) -> N {
-        match self.expect(name).value {
-            Value::Integer(number) => N::try_from(number).unwrap_or_default(),
-            _ => N::default(),
-        }
-    }
-
-    fn size(&self, name: &str) -> usize {
-        match self.expect(name).value {
-            Value::Size(size) => usize::try_from(size).unwrap_or(usize::MAX),
-            _ => 0,
-        }
-    }
-
-    fn duration(&self, name: &str) -> Duration {
-        self.expect(name);
-        self.set_duration(name).unwrap_or_default()
-    }
-
-    fn set_duration(&self, name: &str) -> Option<Duration> {
-        match self.get(name)?.value {
-            Value::Duration(duration) => Some(duration),
-            _ => None,
-        }
-    }
-
-    fn texts(&self, name: &str) -> Option<Vec<String>> {
-        let Value::List(nodes) = &self.get(name)?.value else { return None };
-        let text = |node: &Node| match &node.value {
-            Value::Text(text) => Some(text.clone()),
-            _ => None,
-        };
-        Some(nodes.iter().filter_map(text).collect())
-    }
-
-    fn table(&self, name: &str) -> &Fields {
-        self.expect(name).as_table().expect("the kind of this key is a table")
-    }
-
-    fn map_of_text(&self, name: &str) -> Vec<(String, Text)> {
-        self.map_if_set(name).into_iter().map(|(name, text)| (name, Text(text))).collect()
-    }
-
-    fn map_if_set(&self, name: &str) -> Vec<(String, String)> {
-        let text = |(name, node): (Option<String>, &Node)| match &node.value {
-            Value::Text(text) => Some((name?, text.clone())),
-            _ => None,
-        };
-        self.entries(name).into_iter().filter_map(text).collect()
-    }
-
-    /// The entries of a list or a map, those of a map with their names.
-    fn entries(&self, name: &str) -> Vec<(Option<String>, &Node)> {
-        match self.get(name).map(|node| &node.value) {
-            Some(Value::List(nodes)) => nodes.iter().map(|node| (None, node)).collect(),
-            Some(Value::Map(nodes)) => nodes.iter().map(|(name, node)| (Some(name.clone()), node)).collect(),
-            _ => Vec::new(),
-        }
-    }
 }

@@ -4,16 +4,21 @@
 //! that they can't drift apart. [`parse()`] is pure and reports every fault at once; [`load`] reads the file; [`expand()`]
 //! resolves the references of one server just before it is started.
 
+mod domain;
 mod environment;
 mod expand;
 mod fault;
+mod fields;
 mod find;
+mod hints;
 mod keychain;
 mod keys;
 mod lift;
 mod parse;
 mod reference;
+mod report;
 mod rules;
+mod schema;
 mod secrets;
 mod types;
 mod units;
@@ -26,7 +31,9 @@ pub use find::{LoadError, Loaded, cache_dir, config_path, home_dir, load, read, 
 pub use keychain::{keyring_delete, keyring_get, keyring_set};
 pub use lift::scheme_prefix;
 pub use parse::{Broken, Parsed, parse};
+pub use report::{faults_json, render_faults};
 pub use rules::glob;
+pub use schema::schema;
 pub use secrets::Masker;
 pub use types::*;
 

@@ -5,10 +5,13 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::fault::{Fault, Problem, Severity, Source, nearest};
+use super::fault::{Fault, NOT_TOML, Problem, Severity, Source, nearest};
 use super::lift;
 use super::types::Config;
 use super::walk::Walk;
+
+/// How the parser tells of a value that is a bare word.
+const UNQUOTED: &str = "string values must be quoted";
 
 /// What came of a text.
 #[derive(Clone, Debug)]
@@ -74,8 +77,7 @@ fn syntax_faults(source: &Source<'_>, text: &str, errors: &[toml::de::Error]) ->
 
 /// Whether the parser's recovery leaves the tables as they were meant.
 fn keeps_structure(message: &str) -> bool {
-    const OF_A_VALUE: [&str; 5] =
-        ["string values must be quoted", "invalid boolean", "invalid integer", "invalid float", "duplicate key"];
+    const OF_A_VALUE: [&str; 5] = [UNQUOTED, "invalid boolean", "invalid integer", "invalid float", "duplicate key"];
     OF_A_VALUE.iter().any(|start| message.starts_with(start))
 }
 
@@ -83,7 +85,14 @@ fn syntax_problem(text: &str, message: &str, span: &Range<usize>) -> Problem {
     let line_start = text[..floor(text, span.start)].rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default().trim();
     let value = text.get(span.clone()).unwrap_or_default();
-    let problem = Problem::new(format!("this is not TOML: {message}"));
+    let lower = value.to_ascii_lowercase();
+    let wrong_case = lower == "true" || lower == "false";
+    // The parser guesses what a bare word was to become: `npx` a NaN, `null` as well.
+    let guessed =
+        ["invalid boolean", "invalid float", "invalid integer"].iter().any(|start| message.starts_with(start));
+    let bare_word = value.starts_with(|c: char| c.is_ascii_alphabetic()) && !wrong_case && guessed;
+    let message = if bare_word { UNQUOTED } else { message };
+    let problem = Problem::new(format!("{NOT_TOML}{message}"));
     let first = text.trim_start_matches('\u{feff}').trim_start();
     if first.starts_with('{') {
         return problem.help("this looks like JSON: let \"mcp-proxy import FILE\" turn it into TOML");
@@ -101,8 +110,8 @@ fn syntax_problem(text: &str, message: &str, span: &Range<usize>) -> Problem {
     if line[key_end..].trim_start().starts_with(':') {
         return problem.help("write KEY = VALUE, with an equals sign");
     }
-    if message.starts_with("string values must be quoted") {
-        return match (value.to_ascii_lowercase().as_str(), value.is_empty()) {
+    if message.starts_with(UNQUOTED) {
+        return match (lower.as_str(), value.is_empty()) {
             ("yes" | "on", _) => problem.help("write true"),
             ("no" | "off", _) => problem.help("write false"),
             ("null" | "nil" | "none" | "~", _) => problem.help("TOML has no null: leave the key out"),
@@ -110,7 +119,7 @@ fn syntax_problem(text: &str, message: &str, span: &Range<usize>) -> Problem {
             _ => problem.help("put the value into quotes: KEY = \"value\""),
         };
     }
-    if message.starts_with("invalid boolean") {
+    if wrong_case {
         return problem.help("write true or false in lower case");
     }
     if message == "duplicate key" {

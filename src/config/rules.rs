@@ -110,7 +110,8 @@ impl Rule {
                 }
             }
             Self::EnvName if text.is_empty() || text.contains(['=', '\0']) => {
-                Err(Problem::mismatch(self.expected(), "\"=\" in it, or nothing").help("write NAME = \"value\""))
+                Err(Problem::mismatch(self.expected(), "one with \"=\" in it, or nothing")
+                    .help("write NAME = \"value\""))
             }
             Self::EnvName => Ok(()),
             Self::HeaderName => {
@@ -118,7 +119,7 @@ impl Rule {
                 if !text.is_empty() && text.bytes().all(lawful) {
                     return Ok(());
                 }
-                Err(Problem::mismatch(self.expected(), &format!("{text:?}"))
+                Err(Problem::mismatch(self.expected(), "one with other characters than letters, digits and \"-\"")
                     .help("write Name = \"value\", without a colon"))
             }
             Self::Command if text.trim().is_empty() => {
@@ -179,7 +180,10 @@ impl Rule {
                 return Err(bad(part).help(format!("write {meant:?}")));
             }
         }
-        tracing_subscriber::EnvFilter::builder().parse(text).map(drop).map_err(|_| bad(text))
+        tracing_subscriber::EnvFilter::builder()
+            .parse(text)
+            .map(drop)
+            .map_err(|_| bad(text).help("write TARGET=LEVEL with one of these levels, and a comma between two of them"))
     }
 
     fn url(self, text: &str) -> Result<(), Problem> {

@@ -1,41 +1,15 @@
 //! The walk over the parsed file: TOML values → checked values, by the table of keys.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::{Fault, Problem, Severity, Source, dotted, nearest};
+use super::fields::{Fields, Node, Value};
 use super::keys::{Key, Kind, ROOT, Table};
 use super::rules::Rule;
 use super::units;
-
-/// A checked value.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    Bool(bool),
-    Integer(i64),
-    Duration(Duration),
-    Size(u64),
-    Text(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
-    Table(Fields),
-}
-
-/// A checked value with its place.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
-    pub(crate) span: Range<usize>,
-    /// Where its key stands; empty for an entry of a list.
-    pub(crate) key_span: Range<usize>,
-}
-
-/// The checked values of a table; what is not set, or faulty, is missing.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Fields(pub(crate) Vec<(&'static str, Node)>);
 
 /// The walk's state: where it is, and what it found.
 pub(crate) struct Walk<'s> {
@@ -46,36 +20,66 @@ pub(crate) struct Walk<'s> {
     path: Vec<String>,
 }
 
-/// A word of another program's file, and what it is called here.
-const ALIASES: &[(&str, &str)] = &[
+/// A shorter literal is shown where it only may be one.
+const SHORTEST_SECRET: usize = 8;
+
+/// Words of other programs' files, each with what it is called here.
+const FILE_ALIASES: &[(&str, &str)] = &[
     ("mcpservers", "write a table [servers.NAME] for each server, or let \"mcp-proxy import FILE\" do it"),
+    ("mcp_servers", "write a table [servers.NAME] for each server, or let \"mcp-proxy import FILE\" do it"),
     ("mcp", "write a table [servers.NAME] for each server"),
-    ("server", "write [servers.NAME]"),
-    ("profile", "write [profiles.NAME]"),
-    ("type", "leave it out: a server with \"command\" speaks stdio, one with \"url\" Streamable HTTP"),
-    ("transport", "leave it out: a server with \"command\" speaks stdio, one with \"url\" Streamable HTTP"),
+];
+const SERVER_ALIASES: &[(&str, &str)] = &[
+    ("type", NO_TYPE),
+    ("transport", NO_TYPE),
     ("disabled", "write enabled = false"),
     ("environment", "write env"),
-    ("cmd", "write command"),
-    ("program", "write command"),
-    ("executable", "write command"),
+    ("cmd", WRITE_COMMAND),
+    ("program", WRITE_COMMAND),
+    ("executable", WRITE_COMMAND),
     ("arguments", "write args"),
     ("argv", "write args"),
+    ("httpurl", WRITE_URL),
+    ("serverurl", WRITE_URL),
+    ("endpoint", WRITE_URL),
     ("http_headers", "write headers"),
     ("working_directory", "write cwd"),
     ("workdir", "write cwd"),
     ("dir", "write cwd"),
     ("timeout", "write start_timeout, list_timeout, call_idle_timeout or call_max_time"),
-    ("startup_timeout", "write start_timeout"),
     ("startup_timeout_sec", "write start_timeout, with a unit: \"30s\""),
     ("tool_timeout_sec", "write call_max_time, with a unit: \"60s\""),
-    ("include", "write allow"),
-    ("exclude", "write deny"),
     ("allowed_tools", "write tools = { allow = [...] }"),
     ("enabled_tools", "write tools = { allow = [...] }"),
     ("disabled_tools", "write tools = { deny = [...] }"),
-    ("log_level", "write level in [log]"),
 ];
+const FILTER_ALIASES: &[(&str, &str)] =
+    &[("include", "write allow"), ("exclude", "write deny"), ("block", "write deny")];
+const PROXY_ALIASES: &[(&str, &str)] =
+    &[("log_level", "write level in [log]"), ("timeout", "write initialize_wait or list_wait")];
+const NO_TYPE: &str = "leave it out: a server with \"command\" speaks stdio, one with \"url\" Streamable HTTP";
+const WRITE_COMMAND: &str = "write command";
+const WRITE_URL: &str = "write url";
+
+/// Whether a help says that `command` or `url` was meant.
+pub(crate) fn means_transport(help: &str) -> bool {
+    [WRITE_COMMAND, WRITE_URL, &did_you_mean("command"), &did_you_mean("url")].contains(&help)
+}
+
+fn did_you_mean(word: &str) -> String {
+    format!("did you mean {word:?}?")
+}
+
+fn alias(table: &Table, name: &str) -> Option<&'static str> {
+    let aliases = match table.noun {
+        "the file" => FILE_ALIASES,
+        "a server's table" | "[defaults]" => SERVER_ALIASES,
+        "tools" | "prompts" | "resources" | "a profile's filter" => FILTER_ALIASES,
+        "[proxy]" => PROXY_ALIASES,
+        _ => return None,
+    };
+    aliases.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(&name.replace('-', "_"))).map(|(_, help)| *help)
+}
 
 /// The defaults of these keys, as the table of keys has them.
 pub(crate) fn builtin(table: &Table) -> Fields {
@@ -176,7 +180,7 @@ impl<'s> Walk<'s> {
                     None => Err(Problem::mismatch(&expected(kind), number.as_str())),
                 }
             }
-            (Kind::Duration { min, .. }, DeValue::String(text)) => match units::duration(text) {
+            (Kind::Duration { min }, DeValue::String(text)) => match units::duration(text) {
                 Ok(value) if value < *min => Err(Problem::mismatch("a duration above zero", &format!("{text:?}"))
                     .help("leave the key out for its default")),
                 read => read.map(Value::Duration),
@@ -217,8 +221,14 @@ impl<'s> Walk<'s> {
         for (name, value) in in_order(values) {
             let key_span = name.span();
             let name = name.get_ref().as_ref();
-            self.path.push(name.to_owned());
-            if let Err(problem) = names.check(name) {
+            let lawful = names.check(name);
+            // A name with a value in it, "TOKEN=secret", is shown up to there.
+            let secret = lawful.is_err() && self.is_secret();
+            self.path.push(if secret { name.split(['=', ':']).next().unwrap_or_default() } else { name }.to_owned());
+            if let Err(problem) = lawful {
+                if secret {
+                    self.hidden.push(key_span.clone());
+                }
                 self.fault(key_span.clone(), problem);
             }
             if let Some(node) = self.node(of, value, key_span) {
@@ -245,24 +255,24 @@ impl<'s> Walk<'s> {
         let known: Vec<&str> = table.keys().map(|key| key.name).collect();
         let mut problem = Problem::new(message);
         problem.expected = Some(format!("one of {}", known.join(", ")));
-        let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(&name.replace('-', "_")));
         problem.help = if table.defaults && table.keys.iter().any(|key| key.own && key.name == name) {
             Some("it belongs to one server: write it in [servers.NAME]".to_owned())
+        } else if let Some(help) = alias(table, name) {
+            Some(help.to_owned())
         } else if let Some(near) = nearest(name, known) {
-            Some(format!("did you mean {near:?}?"))
-        } else if let Some((_, help)) = alias {
-            Some((*help).to_owned())
+            Some(did_you_mean(near))
         } else {
             elsewhere(name, table).or_else(|| problem.expected.as_ref().map(|keys| format!("write {keys}")))
         };
         self.fault(span, problem);
     }
 
-    /// Hides the texts below an unknown key: it may be a misspelt `env`.
+    /// Hides what may be secret below an unknown key: it may be a misspelt `env`.
     fn hide_all(&mut self, value: &Spanned<DeValue<'_>>) {
         match value.get_ref() {
             DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_all(value)),
             DeValue::Array(values) => values.iter().for_each(|value| self.hide_all(value)),
+            DeValue::String(text) if text.chars().count() < SHORTEST_SECRET => {}
             _ => self.hidden.push(value.span()),
         }
     }
@@ -293,9 +303,10 @@ impl<'s> Walk<'s> {
             (Kind::List(_), DeValue::String(_)) if key == "args" => {
                 problem.help("write each argument as a string of its own: args = [\"-y\", \"package\"]")
             }
-            (Kind::List(_) | Kind::BoolOrList(_), DeValue::String(_)) => {
-                problem.help("put it into brackets: [\"...\"]")
+            (Kind::BoolOrList(_), DeValue::String(_)) => {
+                problem.help("write true for everything, false for the safe basics, or a list of names")
             }
+            (Kind::List(_), DeValue::String(_)) => problem.help("put it into brackets: [\"...\"]"),
             (Kind::Text(_), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_))
                 if secret || matches!(kind, Kind::Text(Rule::Reference)) =>
             {
@@ -310,13 +321,16 @@ impl<'s> Walk<'s> {
             (Kind::Map { noun: "variable" | "header", .. }, DeValue::Array(_)) => {
                 problem.help(format!("write {key} = {{ NAME = \"value\" }}"))
             }
-            (Kind::Table(_), DeValue::Array(_)) => problem.help("write the table's name in single brackets"),
             (Kind::Table(_), DeValue::String(_)) if self.path.len() == 2 && self.path[0] == "servers" => {
                 problem.help(format!("write a table [servers.{key}] with command and args"))
             }
             (Kind::Table(Table { noun: "tools" | "prompts" | "resources" | "a profile's filter", .. }), _) => {
                 problem.help(format!("write {key} = {{ allow = [\"...\"] }}"))
             }
+            (Kind::Table(Table { noun: "restart", .. }), DeValue::String(_)) => {
+                problem.help("write restart = { policy = \"...\" }")
+            }
+            (Kind::Table(_), DeValue::Array(_)) => problem.help("write the table's name in single brackets"),
             _ => problem,
         }
     }
@@ -355,7 +369,7 @@ fn choice(words: &'static [(&'static str, &'static str)], text: &str) -> Result<
     let shown: String = text.chars().take(40).collect();
     let problem = Problem::mismatch(&expected(&Kind::Choice(words)), &format!("{shown:?}"));
     Err(match nearest(text, words.iter().map(|(word, _)| *word)) {
-        Some(near) => problem.help(format!("did you mean {near:?}?")),
+        Some(near) => problem.help(did_you_mean(near)),
         None => problem,
     })
 }
@@ -374,43 +388,4 @@ fn elsewhere(name: &str, here: &Table) -> Option<String> {
         }
     }
     None
-}
-
-// === impl Fields ===
-
-impl Fields {
-    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
-        self.0.iter().find(|(key, _)| *key == name).map(|(_, node)| node)
-    }
-
-    /// Lays these values over others: tables and maps are merged, everything else replaces what is below.
-    pub(crate) fn over(self, below: Self) -> Self {
-        let mut merged = below;
-        for (name, node) in self.0 {
-            match merged.0.iter_mut().find(|(key, _)| *key == name) {
-                Some((_, under)) => {
-                    let old = std::mem::replace(&mut under.value, Value::Bool(false));
-                    *under = Node { value: node.value.over(old), ..node };
-                }
-                None => merged.0.push((name, node)),
-            }
-        }
-        merged
-    }
-}
-
-// === impl Value ===
-
-impl Value {
-    fn over(self, below: Self) -> Self {
-        match (self, below) {
-            (Self::Table(fields), Self::Table(below)) => Self::Table(fields.over(below)),
-            (Self::Map(entries), Self::Map(mut below)) => {
-                below.retain(|(name, _)| entries.iter().all(|(own, _)| own != name));
-                below.extend(entries);
-                Self::Map(below)
-            }
-            (value, _) => value,
-        }
-    }
 }

@@ -2,4 +2,9 @@
 
 mod environment;
 mod expand;
+mod faults;
+mod laws;
+mod load;
+mod report;
 mod sample;
+mod schema;
