@@ -211,7 +211,7 @@ enum Usable {
 }
 
 fn is_basic(name: &str) -> bool {
-    let matches = |basic: &&str| match basic.strip_suffix('*') {
+    let matches = |basic: &str| match basic.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => same_name(basic, name),
     };

@@ -138,7 +138,9 @@ fn fingerprint(target: &Target, protocol: &Protocol) -> [u8; 32] {
             part("command");
             part(&program.command);
             part(&program.args.len().to_string());
-            program.args.iter().for_each(|arg| part(arg));
+            for arg in &program.args {
+                part(arg);
+            }
             pairs("env", &program.env, &mut part);
             match &program.inherit_env {
                 InheritEnv::Basics => part("basics"),
@@ -148,7 +150,9 @@ fn fingerprint(target: &Target, protocol: &Protocol) -> [u8; 32] {
                     names.sort();
                     part("also");
                     part(&names.len().to_string());
-                    names.iter().for_each(|name| part(name));
+                    for name in names {
+                        part(name);
+                    }
                 }
             }
             part(if program.cwd.is_some() { "cwd" } else { "no cwd" });

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 /// One fault of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -83,7 +85,7 @@ pub(crate) fn dotted<'p>(parts: impl IntoIterator<Item = &'p str>) -> String {
         if bare {
             path.push_str(part);
         } else {
-            path.push_str(&format!("{part:?}"));
+            path.push_str(&Value::from(part).to_string());
         }
     }
     path

@@ -155,7 +155,7 @@ fn floor(text: &str, offset: usize) -> usize {
 }
 
 /// "did you mean …?", or the list of what there is.
-pub(crate) fn suggest<'c>(word: &str, known: &[&'c str], what: &str) -> String {
+pub(crate) fn suggest(word: &str, known: &[&str], what: &str) -> String {
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
         None if known.is_empty() => format!("the file has no {what}s"),

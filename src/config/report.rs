@@ -15,12 +15,12 @@ pub fn render_faults(faults: &[Fault], text: &str, hidden: &[Range<usize>], colo
     let unparsed = faults.iter().any(Fault::is_syntax);
     let text = veil(text, hidden, unparsed);
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-    let mut rendered = String::new();
+    let mut report = String::new();
     for fault in faults {
-        rendered.push_str(&renderer.render(&[group(fault, &text)]));
-        rendered.push_str("\n\n");
+        report.push_str(&renderer.render(&[group(fault, &text)]));
+        report.push_str("\n\n");
     }
-    rendered
+    report
 }
 
 /// What `check --json` prints: `{ok, faults: [{file, line, column, key, message, help, server, severity}]}`.
@@ -49,6 +49,9 @@ pub fn faults_json(faults: &[Fault]) -> Value {
         .collect();
     json!({ "ok": ok, "faults": faults })
 }
+
+/// A shorter literal may be shown.
+const SHORTEST_SECRET: usize = 8;
 
 fn group<'a>(fault: &'a Fault, text: &'a str) -> Group<'a> {
     let level = if fault.severity == Severity::Warning { Level::WARNING } else { Level::ERROR };
@@ -86,8 +89,8 @@ fn veil<'t>(text: &'t str, hidden: &[Range<usize>], unparsed: bool) -> Cow<'t, s
         // Where the text isn't TOML nobody knows what is the value of a variable, so all is that isn't known not to be.
         let mut start = 0;
         for line in text.split_inclusive('\n') {
-            if let Some(from) = suspicious(line) {
-                star(&mut bytes, start + from..start + line.len());
+            for span in suspicious(line) {
+                star(&mut bytes, start + span.start..start + span.end);
             }
             start += line.len();
         }
@@ -102,24 +105,45 @@ fn veil<'t>(text: &'t str, hidden: &[Range<usize>], unparsed: bool) -> Cow<'t, s
 fn star(bytes: &mut Cow<'_, [u8]>, span: Range<usize>) {
     if let Some(part) = bytes.to_mut().get_mut(span) {
         for byte in part {
-            if !matches!(byte, b'"' | b'\'' | b' ' | b'\t' | b'\r' | b'\n' | b'=' | b'[' | b']' | b'{' | b'}' | b',') {
+            if !matches!(
+                byte,
+                b'"' | b'\'' | b' ' | b'\t' | b'\r' | b'\n' | b'=' | b'[' | b']' | b'{' | b'}' | b',' | b'.'
+            ) {
                 *byte = b'*';
             }
         }
     }
 }
 
-/// From where a line may show a secret.
-fn suspicious(line: &str) -> Option<usize> {
+/// The parts of a line that may be secret: what follows a key that isn't known to be harmless, and long words that are
+/// no key.
+fn suspicious(line: &str) -> Vec<Range<usize>> {
     let trimmed = line.trim_start();
-    if trimmed.starts_with('[') && !line.contains('=') {
-        return None;
+    let header = trimmed.starts_with('[') && !line.contains('=');
+    let end = line.find(['=', ':']);
+    let key = end.map(|end| line[..end].trim().trim_matches('"').rsplit('.').next().unwrap_or_default().trim());
+    // A second pair may have slipped into the line, and the first key says nothing about it.
+    let alone = line.matches('=').count() <= 1 && !line.contains('{');
+    if !header && alone && key.is_some_and(|key| is_harmless(&ROOT, key)) {
+        return Vec::new();
     }
-    let Some(end) = line.find(['=', ':']) else { return Some(0) };
-    let key = line[..end].trim().trim_matches('"');
-    let last = key.rsplit('.').next().unwrap_or_default().trim();
-    let harmless = is_harmless(&ROOT, last) && !line.contains("env") && !line.contains("headers");
-    if harmless { None } else { Some(end + 1) }
+    let value = match end {
+        _ if header => line.find(['"', '\'']).unwrap_or(line.len()),
+        Some(end) => end + 1,
+        None => 0,
+    };
+    let mut spans = Vec::new();
+    spans.push(value..line.len());
+    let mut at = 0;
+    let in_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    for part in line.split_inclusive(|c| !in_word(c)) {
+        let word = part.trim_end_matches(|c| !in_word(c));
+        if word.len() >= SHORTEST_SECRET && !is_harmless(&ROOT, word) {
+            spans.push(at..at + word.len());
+        }
+        at += part.len();
+    }
+    spans
 }
 
 /// Whether a key of that name is known, and none below it holds secrets.

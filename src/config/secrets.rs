@@ -1,6 +1,7 @@
 //! Masking of known secrets in texts that people or logs will see.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Replaces every known secret in a text with `***`.
 #[derive(Clone)]
@@ -92,7 +93,7 @@ fn spellings(value: &str) -> Vec<String> {
         } else {
             let mut units = [0; 2];
             for unit in c.encode_utf16(&mut units) {
-                ascii.push_str(&format!("\\u{unit:04x}"));
+                write!(ascii, "\\u{unit:04x}").expect("a string takes any text");
             }
         }
     }

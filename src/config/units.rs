@@ -25,7 +25,7 @@ const SIZE_UNITS: [(&str, u64); 8] = [
     ("GiB", 1 << 30),
 ];
 /// Longer durations would overflow clocks, and nobody means them.
-const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// Reads one or more numbers with units: `"90s"`, `"1m30s"`, `"1.5h"`.
 pub(crate) fn duration(text: &str) -> Result<Duration, Problem> {

@@ -105,6 +105,24 @@ proptest! {
     }
 }
 
+/// Secrets in every place that the design names, around which something may be wrong.
+const WITH_SECRETS: &str = "[defaults]\nenv = { D = \"canary-1234\" }\n[servers.a]\ncommand = \"x\"\nenv = { A = \"canary-1234\", B = \"canary-1234\" }\n\
+    start_timeout = \"3s\"\n[servers.b]\ncommand = \"x\"\n[servers.b.env]\nA = \"canary-1234\"\nB = 'canary-1234'\n[servers.c]\n\
+    url = \"https://h.example.com\"\nheaders = { Authorization = \"Bearer canary-1234\" }\n";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_damage_shows_a_secret(at in 0..WITH_SECRETS.len(), length in 0..6_usize, new in proptest::sample::select(vec!["", "x", "\"", "'", "=", "{", "}", "[", "\n", "3", " ", ",", ":", "\"\"\"", "${"])) {
+        let mut text = WITH_SECRETS.to_owned();
+        text.replace_range(at..(at + length).min(text.len()), new);
+        let parsed = parse(Path::new("f.toml"), &text, None);
+        let shown = format!("{}{}", render_faults(&parsed.faults, &text, &parsed.hidden, false), faults_json(&parsed.faults));
+        prop_assert!(!shown.contains("canary-1234"), "{text}\n{shown}");
+    }
+}
+
 #[test]
 fn deep_nesting_is_a_fault() {
     for text in [

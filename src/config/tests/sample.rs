@@ -23,11 +23,11 @@ fn sample_is_sound() {
     let github = &config.servers[0];
     assert_eq!(github.prefix, "gh");
     assert_eq!(github.call_idle_timeout, None);
-    assert_eq!(github.call_max_time, Some(Duration::from_secs(3600)));
+    assert_eq!(github.call_max_time, Some(Duration::from_hours(1)));
     assert_eq!(github.tools.deny, ["delete_*"]);
     assert_eq!(github.tools.rename, [("create_issue".to_owned(), "new_issue".to_owned())]);
     assert_eq!(config.servers[1].call_max_time, None);
-    assert_eq!(config.servers[1].start_timeout, Duration::from_secs(60));
+    assert_eq!(config.servers[1].start_timeout, Duration::from_mins(1));
 }
 
 #[test]

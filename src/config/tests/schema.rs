@@ -1,6 +1,7 @@
 //! The schema says what the parser says.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -202,7 +203,7 @@ fn defaults_of_the_schema_are_those_of_the_parser() {
         for (name, key) in table["properties"].as_object().expect("keys") {
             if let Some(default) = key.get("default").filter(|_| name != "headers") {
                 let default: toml::Value = serde_json::from_value(default.clone()).expect("has a counterpart in TOML");
-                lines.push_str(&format!("{at}.{name} = {default}\n"));
+                writeln!(lines, "{at}.{name} = {default}").expect("a string takes any text");
             }
         }
     }
