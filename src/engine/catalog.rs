@@ -105,6 +105,17 @@ impl Catalog {
         Self { servers: vec![Member::default(); servers], tables: Default::default(), hash: RandomState::new() }
     }
 
+    /// A catalog of other servers after a reload, none of which has shown anything yet: each remembers the URIs that
+    /// were seen in results of the server that had the given place before.
+    #[must_use]
+    pub fn successor(&self, places: impl IntoIterator<Item = Option<usize>>) -> Self {
+        let seen =
+            |place: Option<usize>| place.and_then(|place| self.servers.get(place)).map(|old| Arc::clone(&old.seen));
+        let servers =
+            places.into_iter().map(|place| Member { seen: seen(place).unwrap_or_default(), ..Member::default() });
+        Self { servers: servers.collect(), tables: Default::default(), hash: self.hash.clone() }
+    }
+
     /// Replaces one server's part; at most the lists that are told differ afterwards.
     pub fn set(&mut self, server: usize, part: Arc<Part>) -> Changed {
         self.replace(server, Some(part))

@@ -322,6 +322,18 @@ fn what_was_seen_is_remembered_within_bounds() {
 }
 
 #[test]
+fn what_was_seen_outlives_a_reload() {
+    let mut old = catalog(&[(A, Listing::default()), (B, Listing::default())]);
+    old.note_seen(B, "docs:b");
+    let config = parse(FILE);
+    let mut new = old.successor([Some(B), None, Some(7)]);
+    assert_eq!(new.resource("docs:b"), one(0, "docs:b"));
+    assert_eq!((new.tool("a__x"), new.servers.len()), (None, 3));
+    new.set(1, Arc::new(part(&config, A, &listing(&["x"], &[], &[]))));
+    assert_eq!(new.tool("a__x").map(|(server, _)| server), Some(1));
+}
+
+#[test]
 fn equal_web_resources_are_listed_once_and_pass_on() {
     let config = parse(FILE);
     let web = listing(&[], &["http://w/1", "http://w/2"], &["http://w/{t}"]);
