@@ -1,10 +1,11 @@
-//! The command line.
+//! The program: the hidden parts of its binary first, then the command line.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Guard and launcher branch off before anything else exists.
     if let Some(code) = mcp_proxy::runtime::branch_off() {
         return code;
     }
-    ExitCode::SUCCESS
+    mcp_proxy::cli::app::main()
 }

@@ -1,3 +1,11 @@
-//! The command line: one file per command.
+//! The command line: one file per command. Nothing else of the program talks to a terminal.
 
+pub mod app;
+pub mod check;
+pub mod client;
+pub mod list;
+pub mod log;
+pub mod run;
+pub mod schema;
+pub mod send;
 pub mod unknown;

@@ -8,15 +8,23 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+pub mod cache;
+pub mod child;
+pub mod desk;
 #[cfg(unix)]
 mod group;
 #[cfg(unix)]
 pub mod guard;
 pub mod inflight;
+pub mod launch;
 #[cfg(unix)]
 pub mod launcher;
 pub mod ledger;
 pub mod process;
+pub mod proxy;
+pub mod pump;
+pub mod reload;
+pub mod shelf;
 #[cfg(unix)]
 pub mod signal;
 #[cfg(unix)]

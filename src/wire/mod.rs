@@ -10,5 +10,6 @@ pub mod json;
 pub mod message;
 pub mod method;
 pub mod outbox;
+pub mod params;
 pub mod skim;
 pub mod splice;

@@ -1,0 +1,128 @@
+//! The tree of commands, and which of them runs.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use super::{check, list, run, schema, send, unknown};
+use crate::config;
+use crate::runtime::ledger;
+
+const EXAMPLES: &str = "Examples:
+  mcp-proxy run --config mcp-proxy.toml     serve a host on standard input and output
+  mcp-proxy check --start                   try every server and show how it does
+  mcp-proxy list tools                      show the merged tools
+  mcp-proxy call gh__search query=rust      call one of them
+
+Exit codes: 0 it went well, 1 it did not and says why, 2 the command line is wrong.";
+
+/// One MCP server over stdio in front of many
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mcp-proxy", version, about, after_help = EXAMPLES, max_term_width = 100)]
+pub struct App {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Global {
+    /// The configuration file [default: $MCP_PROXY_CONFIG, else mcp-proxy.toml in your configuration directory]
+    #[arg(long, short, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A profile of the configuration
+    #[arg(long, global = true, value_name = "NAME")]
+    pub profile: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Serve a host on standard input and output: what a host's configuration starts
+    Run,
+    /// Say what is wrong with the configuration, and with --start how its servers do
+    Check(check::CheckArgs),
+    /// List the merged tools, prompts, resources and templates
+    List(list::ListArgs),
+    /// Call a tool
+    Call(send::CallArgs),
+    /// Read a resource
+    Read(send::ReadArgs),
+    /// Get a prompt
+    Prompt(send::PromptArgs),
+    /// Calls of which nobody knows whether they ran
+    Unknown(unknown::UnknownArgs),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+    /// Keep a secret in the system's keyring, for ${keyring:NAME}
+    #[command(subcommand)]
+    Secret(schema::SecretCommand),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let app = match App::try_parse() {
+        Ok(app) => app,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()) * 2);
+        }
+    };
+    match dispatch(app) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "mcp-proxy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(app: App) -> anyhow::Result<ExitCode> {
+    let App { global, command } = app;
+    let mut out = std::io::stdout().lock();
+    match command {
+        None if std::io::stdin().is_terminal() => {
+            writeln!(out, "{}", App::command().render_long_help())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None | Some(Command::Run) => {
+            drop(out);
+            run::run(&global)
+        }
+        Some(Command::Check(args)) => check::run(&global, &args, &mut out),
+        Some(Command::List(args)) => list::run(&global, &args, &mut out),
+        Some(Command::Call(args)) => send::call(&global, &args, &mut out),
+        Some(Command::Read(args)) => send::read(&global, &args, &mut out),
+        Some(Command::Prompt(args)) => send::prompt(&global, &args, &mut out),
+        Some(Command::Unknown(args)) => {
+            let dir = config::state_dir().context("the system names no directory for the ledger; set XDG_STATE_HOME")?;
+            unknown::run(&args, &dir, ledger::unix_now(), &mut out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Command::Schema) => {
+            writeln!(out, "{:#}", config::schema())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Command::Secret(command)) => schema::secret(&command, &mut out),
+        Some(Command::Completions { shell }) => {
+            clap_complete::generate(shell, &mut App::command(), "mcp-proxy", &mut out);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

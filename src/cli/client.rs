@@ -1,0 +1,192 @@
+//! A host of our own, in this process: for the commands that need none.
+//!
+//! It speaks to the proxy as any host does, over a pair of sockets, so that what these commands show is what a host
+//! would get.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use super::app::Global;
+use super::{log, run};
+use crate::config::Start;
+use crate::runtime::desk::DeskEvent;
+use crate::runtime::proxy::{self, Options};
+use crate::runtime::pump::Event;
+use crate::runtime::shelf::Shelf;
+use crate::runtime::stdio::{PipeIn, PipeOut};
+
+/// A session with the proxy.
+#[derive(Debug)]
+pub struct Client {
+    read: BufReader<OwnedReadHalf>,
+    write: OwnedWriteHalf,
+    next: u64,
+    news: mpsc::UnboundedSender<Event>,
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub enum Reply {
+    /// The result, as it came.
+    Result(Box<RawValue>),
+    /// The error, as it came.
+    Error(Box<RawValue>),
+}
+
+/// How the servers are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// All, and what they say counts.
+    All,
+    /// Those that are needed; the rest is known from the cache.
+    Needed,
+}
+
+/// Time after which work shows itself on a terminal.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// Runs `work` with a session, and ends the proxy in order after it.
+///
+/// # Errors
+/// The configuration can't be used, or what `work` says.
+pub fn with<T>(global: &Global, starts: Starts, what: &str, work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let mut loaded = run::load(global)?;
+    let shelf = Shelf::new();
+    // The log of a command is for its faults; the file of the running proxies stays theirs.
+    loaded.config.log.file = None;
+    if loaded.config.log.level == "info" {
+        loaded.config.log.level = "error".into();
+    }
+    let _log = log::init(&loaded.config.log, shelf.clone())?;
+    let slowest = loaded.config.servers.iter().map(|server| server.start_timeout).max().unwrap_or_default();
+    loaded.config.proxy.list_wait = Some(slowest);
+    loaded.config.proxy.page_size = 0;
+    let (state_dir, cache_dir) = proxy::directories();
+    if starts == Starts::Needed {
+        for server in &mut loaded.config.servers {
+            server.start = Start::Lazy;
+        }
+    } else {
+        for server in &mut loaded.config.servers {
+            server.start = Start::Eager;
+        }
+    }
+    let cache_dir = cache_dir.filter(|_| starts == Starts::Needed);
+    let (news, events) = mpsc::unbounded_channel();
+    let options = Options { loaded, profile: None, state_dir, cache_dir, shelf, news: Some((news.clone(), events)) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let (ours, theirs) = UnixStream::pair()?;
+        let (theirs_in, theirs_out) = (theirs.into_std()?, ());
+        let () = theirs_out;
+        let output = theirs_in.try_clone()?;
+        let input = PipeIn::Socket(UnixStream::from_std(theirs_in)?);
+        let output = PipeOut::Socket(UnixStream::from_std(output)?);
+        let served = proxy::run(options, input, output, None);
+        let (read, write) = ours.into_split();
+        let mut client = Client { read: BufReader::new(read), write, next: 0, news };
+        let worked = async {
+            let done = shown(what, work(&mut client)).await;
+            client.write.shutdown().await.ok();
+            drop(client);
+            done
+        };
+        let (served, done) = tokio::join!(served, worked);
+        served?;
+        done
+    });
+    runtime.shutdown_background();
+    result
+}
+
+/// Shows that something is being waited for, on a terminal and after a moment.
+async fn shown<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    if !std::io::stderr().is_terminal() {
+        return work.await;
+    }
+    if let Ok(done) = tokio::time::timeout(SHOWN_AFTER, &mut work).await {
+        return done;
+    }
+    let spinner = indicatif::ProgressBar::new_spinner().with_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let done = work.await;
+    spinner.finish_and_clear();
+    done
+}
+
+impl Client {
+    /// Opens the session.
+    ///
+    /// # Errors
+    /// The proxy does not answer as a proxy does.
+    pub async fn open(&mut self) -> anyhow::Result<()> {
+        let params = format!(
+            r#"{{"protocolVersion":"2025-11-25","capabilities":{{}},"clientInfo":{{"name":"mcp-proxy-cli","version":"{}"}}}}"#,
+            env!("CARGO_PKG_VERSION")
+        );
+        match self.ask("initialize", &params).await? {
+            Reply::Result(_) => {}
+            Reply::Error(error) => bail!("the session could not be opened: {error}"),
+        }
+        self.write.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await?;
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub async fn ask(&mut self, method: &str, params: &str) -> anyhow::Result<Reply> {
+        self.next += 1;
+        let id = self.next;
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n");
+        self.write.write_all(line.as_bytes()).await?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if self.read.read_until(b'\n', &mut line).await? == 0 {
+                bail!("the proxy ended before it answered");
+            }
+            let answer: Answer<'_> = serde_json::from_slice(&line).context("the proxy's answer can't be read")?;
+            if answer.method.is_some() || answer.id.map(RawValue::get) != Some(id.to_string().as_str()) {
+                continue;
+            }
+            return Ok(match (answer.result, answer.error) {
+                (Some(result), _) => Reply::Result(result.to_owned()),
+                (None, Some(error)) => Reply::Error(error.to_owned()),
+                (None, None) => bail!("the proxy's answer is empty"),
+            });
+        }
+    }
+
+    /// Asks the machine itself.
+    ///
+    /// # Errors
+    /// The proxy has ended.
+    pub async fn inquire(&mut self, question: impl FnOnce(oneshot::Sender<Value>) -> DeskEvent) -> anyhow::Result<Value> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.news.send(Event::Desk(question(reply)));
+        answer.await.context("the proxy ended before it answered")
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}

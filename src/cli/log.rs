@@ -1,0 +1,81 @@
+//! Where the log goes: stderr or a file, masked, and never waited for.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::config::{Log, LogFormat};
+use crate::runtime::shelf::Shelf;
+
+/// Files of earlier days that are kept.
+const KEPT: usize = 7;
+/// Lines that wait for a slow sink; beyond it they are dropped.
+const LINES: usize = 8192;
+
+/// Begins to log. The guard flushes at its drop.
+///
+/// # Errors
+/// The filter can't be read, or the file can't be made.
+pub fn init(log: &Log, shelf: Shelf) -> anyhow::Result<WorkerGuard> {
+    let filter = EnvFilter::try_new(&log.level).with_context(|| format!("log.level = {:?} is no filter", log.level))?;
+    let sink: Box<dyn Write + Send> = match &log.file {
+        Some(path) => Box::new(rolling(path)?),
+        None => Box::new(io::stderr()),
+    };
+    let (writer, guard) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).finish(sink);
+    let writer = Masked { writer, shelf };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    let started = match log.format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|error| anyhow::anyhow!("the log can't be started: {error}"))?;
+    Ok(guard)
+}
+
+fn rolling(path: &Path) -> anyhow::Result<RollingFileAppender> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| name.to_str()).context("log.file is no path of a file")?;
+    RollingFileAppender::builder()
+        .rotation(Rotation::DAILY)
+        .filename_prefix(name)
+        .max_log_files(KEPT)
+        .build(directory)
+        .with_context(|| format!("log.file = {} can't be written", path.display()))
+}
+
+/// Masks the secrets that are known in each line.
+#[derive(Clone, Debug)]
+struct Masked {
+    writer: NonBlocking,
+    shelf: Shelf,
+}
+
+impl<'a> MakeWriter<'a> for Masked {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for Masked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let masker = self.shelf.masker();
+        if masker.is_empty() {
+            return self.writer.write(bytes);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        self.writer.write_all(masker.mask(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}

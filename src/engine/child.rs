@@ -1,0 +1,271 @@
+//! A configured server: its state, what is known of it, and what waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+
+use super::catalog::{Listing, Part};
+use super::facts::{Facts, ServerCapabilities};
+use super::link::{Call, Link};
+use super::listing::{Kind, Pager};
+use super::outcome::Exit;
+use super::restart::Restart;
+use crate::config;
+use crate::wire::id::{HostId, WireId};
+
+/// Which server: a number that is never given twice in the life of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub usize);
+
+/// One life of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Conn {
+    /// Which server.
+    pub server: ServerId,
+    /// Which of its lives, from 1.
+    pub generation: u32,
+}
+
+/// A configured server.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// Its table.
+    pub config: Arc<config::Server>,
+    /// Its prefix made safe for a scheme.
+    pub scheme: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// Lives so far.
+    pub generation: u32,
+    /// Number of the next request to it.
+    pub next_wire: u64,
+    /// The present life, until the last of its processes is gone.
+    pub link: Option<Link>,
+    /// A start waits for the end of the present life.
+    pub start_when_gone: bool,
+    /// Its history of failures.
+    pub restart: Restart,
+    /// Calls that wait for it, unsent.
+    pub waiting: VecDeque<Waiting>,
+    /// What is known of it, live or from the cache.
+    pub facts: Option<Facts>,
+    /// One for each kind, of the present life.
+    pub pagers: Vec<Pager>,
+    /// Its lists as they were last complete.
+    pub listing: Listing,
+    /// For which kinds the listing is known, live or from the cache.
+    pub listed: [bool; 4],
+    /// What it adds to the merged view.
+    pub part: Option<Arc<Part>>,
+    /// Counters and history for `status`.
+    pub record: Record,
+    /// It does not answer pings.
+    pub no_ping: bool,
+    /// It was last used then; for `idle_stop`.
+    pub last_used: Instant,
+}
+
+/// Where a server is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No process, and none is due.
+    Stopped(Rest),
+    /// A process is being started, or shakes hands.
+    Starting,
+    /// It serves.
+    Ready {
+        /// Since then.
+        since: Instant,
+    },
+    /// No new calls; what is pending may finish.
+    Draining {
+        /// At the latest then.
+        until: Instant,
+        /// What follows.
+        then: Then,
+    },
+    /// It ended badly and is started again then.
+    Backoff {
+        /// The next attempt.
+        until: Instant,
+    },
+    /// It is not started again by itself.
+    Failed {
+        /// Why, for people.
+        reason: String,
+        /// A call may try once.
+        half_open: bool,
+    },
+}
+
+/// Why nothing runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rest {
+    /// Lazy and not yet used, or unused for long, or it ended well.
+    UntilUsed,
+    /// A person stopped it.
+    ByPerson,
+}
+
+/// What follows a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// A new life.
+    Start,
+    /// Rest.
+    Stop(Rest),
+    /// It leaves the configuration.
+    Remove,
+}
+
+/// A call that waits for its server.
+#[derive(Clone, Debug)]
+pub enum Waiting {
+    /// Routed.
+    Call {
+        /// The call.
+        call: Box<Call>,
+        /// When it is given up.
+        until: Instant,
+    },
+    /// Its name could not be looked up yet, since the server never told its names.
+    Unrouted {
+        /// The host's id.
+        id: HostId,
+        /// The host's line.
+        frame: Bytes,
+        /// When it is given up.
+        until: Instant,
+    },
+}
+
+/// Counters and history of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Calls that were answered.
+    pub calls: u64,
+    /// Of these, those with an error of ours or of the child.
+    pub errors: u64,
+    /// Calls of unknown outcome.
+    pub unknown: u64,
+    /// Starts after the first.
+    pub restarts: u64,
+    /// Lines on its stdout that were no messages.
+    pub noise: u64,
+    /// Late or unmatched responses, and other breaches.
+    pub faults: u64,
+    /// Log and progress messages that were dropped for a slow host.
+    pub dropped: u64,
+    /// Its last exit.
+    pub last_exit: Option<Exit>,
+    /// What last went wrong.
+    pub last_error: Option<String>,
+    /// The last lines of its stderr, masked.
+    pub stderr: VecDeque<String>,
+    /// The process of its present life.
+    pub pid: Option<u32>,
+    /// When it last became ready.
+    pub up_since: Option<SystemTime>,
+    /// When the present life began.
+    pub started: Option<Instant>,
+    /// How long its last start took.
+    pub start_took: Option<Duration>,
+    /// Durations of the last calls, in microseconds.
+    pub durations: VecDeque<u32>,
+}
+
+/// Lines of stderr that are kept.
+pub const STDERR_KEPT: usize = 20;
+/// Durations that are kept for percentiles.
+pub const DURATIONS_KEPT: usize = 256;
+
+impl Child {
+    /// A server that has not run yet.
+    pub fn new(config: Arc<config::Server>, seed: u64, now: Instant) -> Self {
+        Self {
+            scheme: super::uri::safe_prefix(&config.prefix),
+            config,
+            state: State::Stopped(Rest::UntilUsed),
+            generation: 0,
+            next_wire: 1,
+            link: None,
+            start_when_gone: false,
+            restart: Restart::new(seed),
+            waiting: VecDeque::new(),
+            facts: None,
+            pagers: Vec::new(),
+            listing: Listing::default(),
+            listed: [false; 4],
+            part: None,
+            record: Record::default(),
+            no_ping: false,
+            last_used: now,
+        }
+    }
+
+    /// The next number for a request to it.
+    pub fn wire_id(&mut self) -> WireId {
+        let id = WireId(self.next_wire);
+        self.next_wire += 1;
+        id
+    }
+
+    /// Its link, if requests may go there now.
+    pub fn ready_link(&mut self) -> Option<&mut Link> {
+        match self.state {
+            State::Ready { .. } => self.link.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// What it declared, or what it is taken for as long as nothing is known.
+    pub fn capabilities(&self) -> ServerCapabilities {
+        match (&self.facts, &self.state) {
+            (Some(facts), _) => facts.capabilities,
+            (None, State::Failed { .. }) => ServerCapabilities::default(),
+            (None, _) => ServerCapabilities::assumed(),
+        }
+    }
+
+    /// Whether nothing more is to be expected soon for a list of that kind.
+    pub fn is_settled(&self, kind: Kind) -> bool {
+        self.listed[kind as usize]
+            || matches!(self.state, State::Failed { .. } | State::Backoff { .. } | State::Stopped(Rest::ByPerson))
+            || matches!(self.config.transport, config::Transport::Http(_))
+    }
+
+    /// Whether its facts need not be waited for.
+    pub fn is_known(&self) -> bool {
+        self.facts.is_some() || self.is_settled(Kind::Tools)
+    }
+
+    /// The word for its state in errors and in `status`.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Stopped(_) => "stopped",
+            State::Starting => "starting",
+            State::Ready { .. } => "ready",
+            State::Draining { .. } => "draining",
+            State::Backoff { .. } => "backoff",
+            State::Failed { .. } => "failed",
+        }
+    }
+
+    /// Keeps a line of its stderr.
+    pub fn note_stderr(&mut self, line: String) {
+        if self.record.stderr.len() == STDERR_KEPT {
+            self.record.stderr.pop_front();
+        }
+        self.record.stderr.push_back(line);
+    }
+
+    /// Notes how long a call took.
+    pub fn note_duration(&mut self, took: Duration) {
+        if self.record.durations.len() == DURATIONS_KEPT {
+            self.record.durations.pop_front();
+        }
+        self.record.durations.push_back(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
+    }
+}

@@ -1,0 +1,395 @@
+//! The machine as a whole: the host's session, a child for each server, the merged catalog, and what goes between them.
+//!
+//! The verbs follow one pattern: `handle_*` takes an input and the time, decides, and can neither fail nor wait;
+//! [`Hub::poll_effect`] and the outboxes give what is to be done; [`Hub::wants_child`] is the back-pressure;
+//! [`Hub::deadline`] says when [`Hub::handle_timeout`] is due. **Drain the effects before the outboxes are written**: an
+//! intent must be in its file before the call is in the pipe.
+
+mod announce;
+mod answer;
+mod calls;
+mod control;
+mod from_child;
+mod from_host;
+mod initialize;
+mod lifecycle;
+mod limits;
+mod lost;
+mod own;
+mod reload;
+mod reverse;
+mod status;
+mod tasks;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::catalog::{Catalog, Listing, Snapshots};
+use super::child::{Child, Conn, ServerId};
+use super::facts::Facts;
+use super::link::{ChildTag, Link};
+use super::names::Naming;
+use super::outcome::{Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
+use super::session::Session;
+use crate::config::{self, Config};
+use crate::wire::id::HostId;
+use crate::wire::outbox::Outbox;
+
+pub use control::Command;
+pub use lifecycle::StartFailure;
+pub use reload::Incoming;
+
+/// The machine.
+#[derive(Debug)]
+pub struct Hub {
+    config: Arc<Config>,
+    naming: Naming,
+    session: Session,
+    /// By [`ServerId`]; those that left the configuration stay as empty shells.
+    children: Vec<Child>,
+    /// The present servers, in the order of the file.
+    order: Vec<ServerId>,
+    catalog: Catalog,
+    snapshots: Snapshots,
+    /// What waits for descriptor 1.
+    out: Outbox<HostTag>,
+    /// Bytes of each child in `out`, by server.
+    out_of: Vec<usize>,
+    effects: VecDeque<Effect>,
+    /// First lists wait until then at the latest.
+    lists_until: Option<Instant>,
+    /// When a change of tools, prompts or resources is announced.
+    announce: [Option<Instant>; 3],
+    /// The snapshot that the host was last given of each kind.
+    given: [Option<u64>; 4],
+    guard: RepeatGuard,
+    digester: Digester,
+    /// Outcomes whose answer is on its way to descriptor 1, by number.
+    settling: BTreeMap<u64, OutcomeId>,
+    next_settling: u64,
+    /// Calls that wait for a person's word about a repeat.
+    asked: BTreeMap<HostId, calls::Asked>,
+    tasks: tasks::Tasks,
+    gatherings: BTreeMap<u64, tasks::Gathering>,
+    /// URL elicitations that are open, by the id that the host knows.
+    elicitations: BTreeMap<String, (ServerId, String)>,
+    stopping: Option<Stopping>,
+    clock: Clock,
+    entropy: Entropy,
+    /// Unparsable lines from the host that were answered in the present second.
+    junk: (Option<Instant>, u32),
+    /// Rows of the ledger that are unresolved, as far as known; for `status`.
+    unknown: BTreeSet<OutcomeId>,
+    about: About,
+    /// Servers that were left out because of a fault in their tables.
+    broken: Vec<Broken>,
+    /// Due at the next turn: something that no input will wake.
+    wake: Option<Instant>,
+}
+
+/// Who we are.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The proxy's process.
+    pub pid: u32,
+    /// When it began.
+    pub started_at: UnixMs,
+}
+
+/// A server that was left out.
+#[derive(Clone, Debug)]
+struct Broken {
+    key: String,
+    prefix: String,
+    reason: String,
+}
+
+/// What the pump is to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Start a process; tell [`Hub::handle_spawned`].
+    Spawn {
+        /// Which life.
+        conn: Conn,
+        /// Of what.
+        server: Arc<config::Server>,
+    },
+    /// Close its stdin and end its group by the ladder; tell [`Hub::handle_reaped`].
+    Stop {
+        /// Which life.
+        conn: Conn,
+    },
+    /// Write an intent down, before the outbox of that child is written.
+    Intent(Box<Row>),
+    /// The answer of that call was accepted by descriptor 1, or it was never sent.
+    Settle(OutcomeId),
+    /// The outcome of that call is unknown.
+    Lost(Box<Row>),
+    /// A late answer came for it.
+    Late(OutcomeId, Box<Settlement>),
+    /// A call repeats that row.
+    Repeated(OutcomeId),
+    /// An identical call was refused because of that row.
+    Refused(OutcomeId),
+    /// A child's facts and lists are complete and new: keep them for the next start.
+    Cache {
+        /// Whose.
+        server: Arc<config::Server>,
+        /// What.
+        known: Box<Known>,
+    },
+    /// Read one of our own resources; tell [`Hub::answer_own`].
+    ReadOwn {
+        /// The request.
+        id: HostId,
+        /// The ledger; else the status.
+        unknown: bool,
+    },
+    /// The host spoke for the first time: watch its process.
+    WatchParent,
+    /// Everything is answered and all children are on their way down.
+    Exit,
+}
+
+/// What is kept of a child for the next start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its facts.
+    pub facts: Facts,
+    /// Its lists.
+    pub listing: Listing,
+}
+
+/// What a piece of the host's outbox belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostTag {
+    /// Whose message it is; for the bound of what waits.
+    server: Option<u32>,
+    /// Number of the outcome that is settled when it is accepted; 0: none.
+    settles: u64,
+}
+
+/// How the end goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stopping {
+    /// The host closed its pipe: open calls may finish until then.
+    Finishing(Instant),
+    /// All are on their way down.
+    Down,
+}
+
+/// Ties the two clocks together once, so that the engine needs one only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Clock {
+    /// A moment.
+    pub instant: Instant,
+    /// The same moment.
+    pub unix: UnixMs,
+}
+
+/// Numbers that nobody can guess, from one random seed.
+#[derive(Clone, Debug)]
+pub struct Entropy {
+    seed: [u8; 32],
+    count: u64,
+}
+
+/// How long open calls may take after the host closed its pipe.
+const FINISH: Duration = Duration::from_secs(1);
+/// What may wait for the host of one child before it is no longer read.
+const CHILD_ROOM: usize = 8 << 20;
+/// What may wait for the host of all children.
+const TOTAL_ROOM: usize = 512 << 20;
+
+impl Hub {
+    /// The machine before its first turn. `known` holds, for each server of `config` in its order, what the cache has.
+    pub fn new(config: Arc<Config>, known: Vec<Option<Known>>, clock: Clock, entropy: Entropy, pid: u32) -> Self {
+        let mut hub = Self {
+            naming: Naming::new(&config),
+            session: Session::new(),
+            children: Vec::new(),
+            order: Vec::new(),
+            catalog: Catalog::new(0),
+            snapshots: Snapshots::new(entropy.seed),
+            out: Outbox::new(),
+            out_of: Vec::new(),
+            effects: VecDeque::new(),
+            lists_until: None,
+            announce: [None; 3],
+            given: [None; 4],
+            guard: RepeatGuard::default(),
+            digester: Digester::default(),
+            settling: BTreeMap::new(),
+            next_settling: 1,
+            asked: BTreeMap::new(),
+            tasks: tasks::Tasks::default(),
+            gatherings: BTreeMap::new(),
+            elicitations: BTreeMap::new(),
+            stopping: None,
+            clock,
+            entropy,
+            junk: (None, 0),
+            unknown: BTreeSet::new(),
+            about: About { pid, started_at: clock.unix },
+            broken: Vec::new(),
+            wake: None,
+            config: Arc::clone(&config),
+        };
+        hub.populate(clock.instant, &config, known);
+        hub
+    }
+
+    /// The next thing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// What waits for descriptor 1.
+    pub fn host_outbox(&self) -> &Outbox<HostTag> {
+        &self.out
+    }
+
+    /// Descriptor 1 accepted so many bytes.
+    pub fn host_accepted(&mut self, count: usize) {
+        let (out_of, settling, effects) = (&mut self.out_of, &mut self.settling, &mut self.effects);
+        self.out.accepted(count, |tag, bytes, whole| {
+            if let Some(server) = tag.server {
+                out_of[server as usize] -= bytes;
+            }
+            if whole && tag.settles != 0 {
+                effects.extend(settling.remove(&tag.settles).map(Effect::Settle));
+            }
+        });
+    }
+
+    /// What waits for the stdin of that life.
+    pub fn child_outbox(&self, conn: Conn) -> Option<&Outbox<ChildTag>> {
+        self.link_of(conn).map(|link| &link.outbox)
+    }
+
+    /// The stdin of that life accepted so many bytes.
+    pub fn child_accepted(&mut self, conn: Conn, count: usize) {
+        if let Some(link) = self.link_mut(conn) {
+            link.outbox.accepted(count, |_, _, _| {});
+        }
+    }
+
+    /// Whether more of that child may be read.
+    pub fn wants_child(&self, conn: Conn) -> bool {
+        let own = self.out_of.get(conn.server.0).copied().unwrap_or_default();
+        let back = self.link_of(conn).map_or(0, |link| link.outbox.bytes());
+        own < CHILD_ROOM && back < CHILD_ROOM + self.config.proxy.max_message && self.out.bytes() < TOTAL_ROOM
+    }
+
+    /// When [`Hub::handle_timeout`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let opening = match &self.session.phase {
+            super::session::Phase::Opening { until, .. } => Some(*until),
+            _ => None,
+        };
+        let finishing = match self.stopping {
+            Some(Stopping::Finishing(until)) => Some(until),
+            _ => None,
+        };
+        let lists = self.lists_until.filter(|_| self.has_waiting_lists());
+        let children = self.children.iter().filter_map(|child| self.child_deadline(child));
+        let own = [opening, finishing, lists, self.wake].into_iter().flatten();
+        own.chain(self.announce.iter().copied().flatten()).chain(children).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.wake = None;
+        self.announce_due(now);
+        self.answer_initialize(now);
+        self.answer_lists(now);
+        for index in 0..self.children.len() {
+            self.child_timeout(now, ServerId(index));
+        }
+        self.finish_when_idle(now);
+    }
+
+    /// The largest line that may pass.
+    pub fn max_message(&self) -> usize {
+        self.config.proxy.max_message
+    }
+
+    /// The configuration that is in force.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Whether the end has begun.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    // Access to the parts.
+
+    fn child(&self, id: ServerId) -> &Child {
+        &self.children[id.0]
+    }
+
+    fn child_mut(&mut self, id: ServerId) -> &mut Child {
+        &mut self.children[id.0]
+    }
+
+    fn link_of(&self, conn: Conn) -> Option<&Link> {
+        self.children.get(conn.server.0)?.link.as_ref().filter(|link| link.conn == conn)
+    }
+
+    fn link_mut(&mut self, conn: Conn) -> Option<&mut Link> {
+        self.children.get_mut(conn.server.0)?.link.as_mut().filter(|link| link.conn == conn)
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Child> {
+        self.order.iter().map(|id| self.child(*id))
+    }
+
+    fn position(&self, id: ServerId) -> Option<usize> {
+        self.order.iter().position(|other| *other == id)
+    }
+
+    fn unix(&self, now: Instant) -> UnixMs {
+        let passed = now.saturating_duration_since(self.clock.instant);
+        UnixMs(self.clock.unix.0 + u64::try_from(passed.as_millis()).unwrap_or(u64::MAX / 2))
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    fn wake_at(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+}
+
+// === impl Entropy ===
+
+impl Entropy {
+    /// From a random seed.
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self { seed, count: 0 }
+    }
+
+    fn block(&mut self) -> [u8; 32] {
+        use sha2::Digest as _;
+        self.count += 1;
+        let mut hash = sha2::Sha256::new();
+        hash.update(self.seed);
+        hash.update(self.count.to_le_bytes());
+        hash.finalize().into()
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        let block = self.block();
+        u64::from_le_bytes(block[..8].try_into().expect("8 of 32 bytes are 8"))
+    }
+
+    /// 130 bits as 26 characters of base32.
+    pub fn text(&mut self) -> String {
+        data_encoding::BASE32_NOPAD.encode(&self.block()[..17])[..26].to_ascii_lowercase()
+    }
+}

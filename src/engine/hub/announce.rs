@@ -1,0 +1,159 @@
+//! Lists for the host, and word of their changes (`DESIGN.md` chapter 9).
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Hub;
+use super::from_host::Request;
+use crate::engine::catalog::{self, Changed, PageError};
+use crate::engine::child::ServerId;
+use crate::engine::listing::Kind;
+use crate::engine::session::Place;
+use crate::wire::code::{self, RpcError};
+use crate::wire::id::HostId;
+use crate::wire::json;
+use crate::wire::method::Method;
+
+/// Changes of one kind within this time are announced once.
+const COALESCE: Duration = Duration::from_millis(50);
+
+/// The kinds of announcement.
+const ANNOUNCED: [(Method, &[Kind]); 3] = [
+    (Method::ToolsChanged, &[Kind::Tools]),
+    (Method::PromptsChanged, &[Kind::Prompts]),
+    (Method::ResourcesChanged, &[Kind::Resources, Kind::Templates]),
+];
+
+impl Hub {
+    pub(super) fn list(&mut self, now: Instant, kind: Kind, request: &Request) {
+        let cursor = request.params.cursor.clone().map(|at| &request.frame[at]).filter(|token| *token != b"null");
+        if let Some(token) = cursor {
+            let cursor = json::string(token, 0..token.len());
+            return self.answer_page(kind, &request.id, cursor.as_deref().unwrap_or_default());
+        }
+        if self.may_answer_list(now, kind) {
+            self.answer_list(kind, &request.id);
+        } else if let Some(flight) = self.session.in_flight.get_mut(&request.id) {
+            flight.place = Place::List { kind };
+        }
+    }
+
+    fn may_answer_list(&self, now: Instant, kind: Kind) -> bool {
+        self.lists_until.is_none_or(|until| until <= now)
+            || matches!(self.stopping, Some(super::Stopping::Down))
+            || self.present().all(|child| child.is_settled(kind))
+    }
+
+    pub(super) fn has_waiting_lists(&self) -> bool {
+        self.session.in_flight.values().any(|flight| matches!(flight.place, Place::List { .. }))
+    }
+
+    /// Answers the lists that waited, as far as they need not wait any longer.
+    pub(super) fn answer_lists(&mut self, now: Instant) {
+        let waiting: Vec<(HostId, Kind)> = self
+            .session
+            .in_flight
+            .iter()
+            .filter_map(|(id, flight)| match flight.place {
+                Place::List { kind } => Some((id.clone(), kind)),
+                _ => None,
+            })
+            .collect();
+        for (id, kind) in waiting {
+            if self.may_answer_list(now, kind) {
+                self.answer_list(kind, &id);
+            }
+        }
+    }
+
+    pub(super) fn answer_list(&mut self, kind: Kind, id: &HostId) {
+        let snapshot = self.catalog.snapshot(kind);
+        self.given[kind as usize] = Some(snapshot.revision());
+        let page = self.snapshots.first(snapshot, self.config.proxy.page_size);
+        self.send_page(id, page);
+    }
+
+    fn answer_page(&mut self, kind: Kind, id: &HostId, cursor: &str) {
+        match self.snapshots.next(kind, cursor, self.config.proxy.page_size) {
+            Ok(page) => self.send_page(id, page),
+            Err(PageError) => {
+                let error = RpcError::new(
+                    code::INVALID_PARAMS,
+                    "The cursor is not known, or the list changed too often since. Begin anew: list again without a cursor.",
+                )
+                .with("detail", "cursor");
+                self.answer_error(id, &error);
+            }
+        }
+    }
+
+    fn send_page(&mut self, id: &HostId, page: catalog::Page) {
+        let mut pieces = vec![Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.0.raw()))];
+        pieces.extend(page.pieces);
+        pieces.push(Bytes::from_static(b"}"));
+        self.answer_pieces(id, None, 0, &pieces);
+    }
+
+    /// Renders what a child adds anew, and arranges the announcement if that changed the merged view.
+    pub(super) fn publish(&mut self, now: Instant, id: ServerId) {
+        let child = self.child(id);
+        let part = std::sync::Arc::new(catalog::build_part(
+            &self.naming,
+            &child.config,
+            &child.listing,
+            catalog::RenderClass::of(self.session.revision),
+        ));
+        for repair in part.repairs() {
+            tracing::warn!(server = %child.config.key, kind = repair.kind.noun(), name = %repair.name, "repaired: {}", repair.what);
+        }
+        self.child_mut(id).part = Some(std::sync::Arc::clone(&part));
+        let Some(position) = self.position(id) else { return };
+        let changed = self.catalog.set(position, part);
+        self.note_changed(now, changed);
+        self.answer_lists(now);
+    }
+
+    /// Takes what a child adds out of the merged view.
+    pub(super) fn withdraw(&mut self, now: Instant, id: ServerId) {
+        self.child_mut(id).part = None;
+        if let Some(position) = self.position(id) {
+            let changed = self.catalog.remove(position);
+            self.note_changed(now, changed);
+        }
+    }
+
+    pub(super) fn note_changed(&mut self, now: Instant, changed: Changed) {
+        for (slot, changed) in self.announce.iter_mut().zip([changed.tools, changed.prompts, changed.resources]) {
+            if changed && slot.is_none() {
+                *slot = Some(now + COALESCE);
+            }
+        }
+    }
+
+    /// Tells the host of what changed, once for each kind, and not if it has already listed what is.
+    pub(super) fn announce_due(&mut self, now: Instant) {
+        for (index, (method, kinds)) in ANNOUNCED.iter().enumerate() {
+            if self.announce[index].is_none_or(|at| at > now) {
+                continue;
+            }
+            self.announce[index] = None;
+            let news = kinds.iter().any(|kind| {
+                let revision = self.catalog.snapshot(*kind).revision();
+                self.given[*kind as usize] != Some(revision)
+            });
+            if news {
+                self.notify_host(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
+            }
+        }
+    }
+
+    /// A notification of ours; it waits for `notifications/initialized`. Told twice, it is told once.
+    pub(super) fn notify_host(&mut self, text: &str) {
+        if self.session.is_initialized() {
+            self.say(text);
+        } else if self.session.is_opened() && !self.session.held.iter().any(|held| held == text.as_bytes()) {
+            self.session.held.push(Bytes::copy_from_slice(text.as_bytes()));
+        }
+    }
+}

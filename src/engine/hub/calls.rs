@@ -1,0 +1,499 @@
+//! Requests of the host that go to one child: routing, sending, waiting (`DESIGN.md` chapters 5, 7, 8).
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+
+use super::from_host::Request;
+use super::{Effect, Hub};
+use crate::config::{LedgerArguments, Transport};
+use crate::engine::catalog::Owner;
+use crate::engine::child::{Rest, ServerId, State, Waiting};
+use crate::engine::link::{About, Call, ChildTag, Pending, Purpose, ToolCall};
+use crate::engine::listing::Kind;
+use crate::engine::outcome::{Answer, OutcomeId, Verdict};
+use crate::engine::rewrite;
+use crate::engine::session::{Asker, Place, Question};
+use crate::wire::code::{self, RpcError};
+use crate::wire::id::HostId;
+use crate::wire::json as text;
+use crate::wire::method::{Method, Revision};
+use crate::wire::params::text_at;
+use crate::wire::splice::{Edit, With};
+
+/// A call of at most this many bytes of arguments keeps them as they are until it is answered.
+const ARGUMENTS_KEPT: usize = 16 * 1024;
+/// How long a call as a whole may take where neither the file nor the host table says.
+const CALL_MAX_TIME: Duration = Duration::from_secs(3600);
+
+/// A call that waits for a person's word.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    server: ServerId,
+    call: Box<Call>,
+    of: OutcomeId,
+}
+
+impl Hub {
+    pub(super) fn call_tool(&mut self, now: Instant, request: Request) {
+        let Some(name) = text_at(&request.frame, request.params.name.as_ref()) else {
+            return self.answer_error(&request.id, &missing("name"));
+        };
+        let found = self.catalog.tool(&name).or_else(|| self.catalog.app_tool(&name));
+        let Some((position, entry)) = found else {
+            let name = name.into_owned();
+            return self.unknown_name(now, Kind::Tools, &name, request);
+        };
+        let server = self.order[position];
+        let name_at = request.params.name.clone().unwrap_or_default();
+        let mut edits = Vec::new();
+        if entry.exposed != entry.original {
+            edits.push(Edit { at: name_at, with: With::Bytes(entry.original_token.clone()) });
+        }
+        let mut tool = ToolCall {
+            original: entry.original.clone(),
+            exposed: entry.exposed.clone(),
+            read_only: entry.read_only,
+            idempotent: entry.idempotent,
+            task: request.params.task.is_some(),
+            arguments: Bytes::new(),
+        };
+        if let (false, Some(at)) = (tool.read_only, request.params.arguments.clone()) {
+            // A short slice keeps a short line; a long one would keep the whole of a long line alive.
+            tool.arguments = request.frame.slice(at);
+        }
+        self.edit_arguments(server, &request, &mut edits);
+        self.route(now, server, request, About::Tool(Box::new(tool)), Method::ToolsCall, edits);
+    }
+
+    pub(super) fn get_prompt(&mut self, now: Instant, request: Request) {
+        let Some(name) = text_at(&request.frame, request.params.name.as_ref()) else {
+            return self.answer_error(&request.id, &missing("name"));
+        };
+        let Some((position, entry)) = self.catalog.prompt(&name) else {
+            let name = name.into_owned();
+            return self.unknown_name(now, Kind::Prompts, &name, request);
+        };
+        let server = self.order[position];
+        let original = entry.original.clone();
+        let at = request.params.name.clone().unwrap_or_default();
+        let mut edits = vec![Edit { at, with: With::Bytes(entry.original_token.clone()) }];
+        self.edit_arguments(server, &request, &mut edits);
+        self.route(now, server, request, About::Prompt(original), Method::PromptsGet, edits);
+    }
+
+    fn edit_arguments(&self, server: ServerId, request: &Request, edits: &mut Vec<Edit>) {
+        if let (Some(at), Some(position)) = (&request.params.arguments, self.position(server)) {
+            let known = |value: &str| self.catalog.argument_uri(position, value);
+            rewrite::arguments(&request.frame, at, &self.child(server).scheme, known, edits);
+        }
+    }
+
+    /// A name that the table does not have: filtered, not yet told by its server, or unknown.
+    fn unknown_name(&mut self, now: Instant, kind: Kind, name: &str, request: Request) {
+        let what = if kind == Kind::Tools { "tool" } else { "prompt" };
+        for index in 0..self.order.len() {
+            let id = self.order[index];
+            let child = self.child(id);
+            if child.part.as_ref().is_some_and(|part| part.filtered(kind, name)) {
+                let error = self.refused(id, what, name);
+                return self.answer_error(&request.id, &error);
+            }
+            let begins = name.strip_prefix(child.config.prefix.as_str());
+            let begins = begins.is_some_and(|rest| rest.starts_with(&self.config.proxy.separator));
+            if begins && !child.config.prefix.is_empty() && !child.listed[kind as usize] {
+                return self.wait_unrouted(now, id, request);
+            }
+        }
+        let error = RpcError::new(
+            code::INVALID_PARAMS,
+            format!("No server offers a {what} named \"{name}\"; it may have been taken away or its server changed. List the {what}s again."),
+        )
+        .with("name", name)
+        .with("detail", format!("unknown {what}"));
+        self.answer_error(&request.id, &error);
+    }
+
+    fn wait_unrouted(&mut self, now: Instant, id: ServerId, request: Request) {
+        if let Some(error) = self.hopeless(now, id) {
+            return self.answer_error_from(&request.id, Some(id), &error);
+        }
+        self.place(&request.id, Place::Waiting(id));
+        let until = now + self.child(id).config.start_timeout;
+        let waiting = Waiting::Unrouted { id: request.id, frame: request.frame, until };
+        self.child_mut(id).waiting.push_back(waiting);
+        self.wanted(now, id);
+    }
+
+    pub(super) fn read_resource(&mut self, now: Instant, request: Request) {
+        let Some(uri) = text_at(&request.frame, request.params.uri.as_ref()).map(std::borrow::Cow::into_owned) else {
+            return self.answer_error(&request.id, &missing("uri"));
+        };
+        if self.read_own(&request.id, &uri) {
+            return;
+        }
+        let Some((server, own)) = self.owner(now, &uri, &request) else { return };
+        let edits = self.uri_edit(&request, &uri, &own);
+        self.route(now, server, request, About::Resource(own), Method::ResourcesRead, edits);
+    }
+
+    pub(super) fn subscribe(&mut self, now: Instant, request: Request) {
+        let Some(uri) = text_at(&request.frame, request.params.uri.as_ref()).map(std::borrow::Cow::into_owned) else {
+            return self.answer_error(&request.id, &missing("uri"));
+        };
+        let Some((server, own)) = self.owner(now, &uri, &request) else { return };
+        if !self.child(server).capabilities().subscribe {
+            let key = &self.child(server).config.key;
+            let message = format!("Server \"{key}\" can't watch resources. Read {uri} again when you need it.");
+            let error = RpcError::new(code::INVALID_PARAMS, message).with("uri", uri).with("server", key.as_str());
+            return self.answer_error(&request.id, &error);
+        }
+        if self.session.watches.contains_key(&(server, own.clone())) {
+            return self.answer(&request.id, "{}");
+        }
+        let edits = self.uri_edit(&request, &uri, &own);
+        self.route(now, server, request, About::Subscribe { own, spelling: uri }, Method::Subscribe, edits);
+    }
+
+    pub(super) fn unsubscribe(&mut self, now: Instant, request: Request) {
+        let Some(uri) = text_at(&request.frame, request.params.uri.as_ref()).map(std::borrow::Cow::into_owned) else {
+            return self.answer_error(&request.id, &missing("uri"));
+        };
+        let watched = self.session.watches.iter().find(|(_, spelling)| **spelling == uri).map(|(key, _)| key.clone());
+        let Some((server, own)) = watched else { return self.answer(&request.id, "{}") };
+        self.session.watches.remove(&(server, own.clone()));
+        // A child that is down has forgotten its watches by itself.
+        if self.child_mut(server).ready_link().is_none() {
+            return self.answer(&request.id, "{}");
+        }
+        let edits = self.uri_edit(&request, &uri, &own);
+        self.route(now, server, request, About::Unsubscribe, Method::Unsubscribe, edits);
+    }
+
+    pub(super) fn complete(&mut self, now: Instant, request: Request) {
+        let frame = &request.frame;
+        let reference = request.params.reference.clone();
+        let member = |name| reference.clone().and_then(|at| text::get(frame, at, name));
+        let kind = member("type").and_then(|at| text::string(frame, at)).unwrap_or_default();
+        let mut edits = Vec::new();
+        let server = match &*kind {
+            "ref/prompt" => {
+                let Some(at) = member("name") else { return self.answer_error(&request.id, &missing("ref.name")) };
+                let name = text::string(frame, at.clone()).unwrap_or_default().into_owned();
+                let Some((position, entry)) = self.catalog.prompt(&name) else {
+                    return self.unknown_name(now, Kind::Prompts, &name, request);
+                };
+                edits.push(Edit { at, with: With::Bytes(entry.original_token.clone()) });
+                self.order[position]
+            }
+            "ref/resource" => {
+                let Some(at) = member("uri") else { return self.answer_error(&request.id, &missing("ref.uri")) };
+                let uri = text::string(frame, at.clone()).unwrap_or_default().into_owned();
+                let template = self.catalog.template(&uri).map(|(position, own)| (self.order[position], own.to_string()));
+                let Some((server, own)) = template.or_else(|| self.owner(now, &uri, &request)) else { return };
+                edits.push(Edit::text(at, text::quoted(&own)));
+                server
+            }
+            _ => {
+                let error = RpcError::new(code::INVALID_PARAMS, "The member ref.type must be ref/prompt or ref/resource.");
+                return self.answer_error(&request.id, &error);
+            }
+        };
+        if !self.child(server).capabilities().completions && !self.is_oldest(server) {
+            return self.answer(&request.id, r#"{"completion":{"values":[],"hasMore":false}}"#);
+        }
+        self.route(now, server, request, About::Completion, Method::Complete, edits);
+    }
+
+    /// The oldest revision completes without declaring it.
+    fn is_oldest(&self, server: ServerId) -> bool {
+        self.child(server).facts.as_ref().is_some_and(|facts| facts.revision == Revision::V2024_11_05)
+    }
+
+    fn uri_edit(&self, request: &Request, uri: &str, own: &str) -> Vec<Edit> {
+        match (&request.params.uri, uri == own) {
+            (Some(at), false) => vec![Edit::text(at.clone(), text::quoted(own))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Who serves a URI; answers the request if nobody does, or if it must wait for someone.
+    fn owner(&mut self, now: Instant, uri: &str, request: &Request) -> Option<(ServerId, String)> {
+        let error = match self.catalog.resource(uri) {
+            Owner::One { server, uri } => return Some((self.order[server], uri)),
+            Owner::Refused { server, uri: own } => self.refused(self.order[server], "uri", &own),
+            Owner::Unknown => {
+                // The prefix of a server that has not told its resources yet still says whose it is.
+                let by_prefix = self.order.iter().copied().find_map(|id| {
+                    let scheme = &self.child(id).scheme;
+                    let own = crate::engine::uri::original_uri(scheme, uri)?;
+                    (!scheme.is_empty() && own != uri).then_some((id, own))
+                });
+                if by_prefix.is_some() {
+                    return by_prefix;
+                }
+                self.unknown_resource(uri, &[])
+            }
+            Owner::Ambiguous(positions) => {
+                let candidates: Vec<ServerId> = positions.into_iter().map(|position| self.order[position]).collect();
+                self.unknown_resource(uri, &candidates)
+            }
+        };
+        let _ = now;
+        self.answer_error(&request.id, &error);
+        None
+    }
+
+    /// Takes a request on its way to a child.
+    pub(super) fn route(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        request: Request,
+        about: About,
+        method: Method,
+        mut edits: Vec<Edit>,
+    ) {
+        let token = request.params.token(&request.frame).map(|(at, token)| {
+            // The number is known when the request is sent; a marker keeps the place.
+            edits.push(Edit { at, with: With::Static(TOKEN_PLACE) });
+            token
+        });
+        let call = Call {
+            host_id: request.id,
+            method,
+            frame: request.frame,
+            edits,
+            id_at: request.id_at,
+            token,
+            about,
+            since: now,
+            outcome: None,
+            digest: None,
+            wire: None,
+            repeat_of: None,
+        };
+        self.offer(now, server, Box::new(call));
+    }
+
+    /// Sends a call, or lets it wait for its server, or refuses it.
+    pub(super) fn offer(&mut self, now: Instant, server: ServerId, call: Box<Call>) {
+        let limit = self.config.proxy.max_message + super::CHILD_ROOM;
+        let child = self.child_mut(server);
+        child.last_used = now;
+        let max = child.config.max_pending;
+        let pending = child.link.as_ref().map_or(0, |link| link.pending.len());
+        let busy = if pending + child.waiting.len() >= max {
+            Some(format!("{max} requests are under way (max_pending)"))
+        } else if child.link.as_ref().map_or(0, |link| link.outbox.bytes()) + call.frame.len() > limit {
+            Some("it does not read, and what waits for it has reached its bound".to_owned())
+        } else {
+            None
+        };
+        if let Some(what) = busy {
+            let error = self.busy(server, &what);
+            return self.answer_error_from(&call.host_id, Some(server), &error);
+        }
+        if self.child_mut(server).ready_link().is_some() {
+            return self.guarded(now, server, call);
+        }
+        if let Some(error) = self.hopeless(now, server) {
+            return self.answer_error_from(&call.host_id, Some(server), &error);
+        }
+        self.place(&call.host_id, Place::Waiting(server));
+        let until = now + self.child(server).config.start_timeout;
+        self.child_mut(server).waiting.push_back(Waiting::Call { call, until });
+        self.wanted(now, server);
+    }
+
+    /// Why waiting for a server would be in vain.
+    fn hopeless(&self, now: Instant, server: ServerId) -> Option<RpcError> {
+        let child = self.child(server);
+        if let Transport::Http(_) = child.config.transport {
+            return Some(self.unavailable(now, server, "not_supported"));
+        }
+        match &child.state {
+            State::Failed { reason, half_open: false } => Some(self.unavailable(now, server, reason)),
+            State::Stopped(Rest::ByPerson) => Some(self.unavailable(now, server, "it was stopped; `mcp-proxy start` starts it")),
+            _ if self.position(server).is_none() => Some(self.removed(server)),
+            _ => None,
+        }
+    }
+
+    /// -31011 for a server that left the configuration.
+    pub(super) fn removed(&self, server: ServerId) -> RpcError {
+        let key = self.child(server).config.key.as_str();
+        RpcError::new(code::UNAVAILABLE, format!("Server \"{key}\" was removed from the configuration. The request was not sent. List again."))
+            .with("server", key)
+            .with("state", "removed")
+            .with("reason", "removed")
+    }
+
+    /// Lets the repeat guard look at a call, and sends it.
+    fn guarded(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
+        let About::Tool(tool) = &call.about else { return self.send(now, server, call) };
+        if tool.read_only {
+            return self.send(now, server, call);
+        }
+        let key = &self.children[server.0].config.key;
+        let arguments = (!tool.arguments.is_empty()).then_some(&tool.arguments[..]);
+        let digest = self.digester.digest(key, &tool.original, arguments);
+        let can_ask = self.session.capabilities.elicitation_form && self.session.is_initialized();
+        let unix = self.unix(now);
+        let policy = self.config.proxy.allow_repeat_after_unknown;
+        match self.guard.check(unix, policy, digest, tool.idempotent, can_ask) {
+            Verdict::Send => self.send_intended(now, server, call, digest),
+            Verdict::SendAsRepeat { of } => {
+                call.repeat_of = Some(of);
+                self.effect(Effect::Repeated(of));
+                self.send_intended(now, server, call, digest);
+            }
+            Verdict::Refuse { of, text } => self.refuse_repeat(server, &call, of, &text),
+            Verdict::Ask { of, text } => self.ask_about_repeat(server, call, of, &text),
+        }
+    }
+
+    fn refuse_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, text: &str) {
+        let About::Tool(tool) = &call.about else { return };
+        let error = RpcError::new(code::REFUSED, text)
+            .with("server", self.child(server).config.key.as_str())
+            .with("tool", tool.exposed.as_str())
+            .with("reason", "unknown_outcome")
+            .with("outcomeId", of.to_string());
+        self.effect(Effect::Refused(of));
+        self.answer_error_from(&call.host_id, Some(server), &error);
+    }
+
+    fn ask_about_repeat(&mut self, server: ServerId, call: Box<Call>, of: OutcomeId, text: &str) {
+        let id = self.session.question_id();
+        let about = call.host_id.clone();
+        let question = Question { asker: Asker::Guard { about: about.clone() }, method: Method::Elicit };
+        self.session.questions.insert(id, question);
+        self.place(&about, Place::Asked(id));
+        self.asked.insert(about, Asked { server, call, of });
+        let params = json!({
+            "message": text,
+            "requestedSchema": { "type": "object", "properties": { "runAgain": {
+                "type": "boolean", "title": "Run it again", "description": "Send the same call once more.", "default": true,
+            } } },
+        });
+        self.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"elicitation/create","params":{params}}}"#, id.0));
+    }
+
+    /// The person answered the guard's question.
+    pub(super) fn guard_answered(&mut self, now: Instant, about: &HostId, answer: Answer) {
+        let Some(Asked { server, mut call, of }) = self.asked.remove(about) else { return };
+        let unix = self.unix(now);
+        match self.guard.answered(unix, of, answer) {
+            Verdict::Refuse { of, text } => self.refuse_repeat(server, &call, of, &text),
+            Verdict::Send | Verdict::SendAsRepeat { .. } | Verdict::Ask { .. } => {
+                call.repeat_of = Some(of);
+                self.effect(Effect::Repeated(of));
+                self.offer(now, server, call);
+            }
+        }
+    }
+
+    /// Forgets a call that waits for a person's word.
+    pub(super) fn forget_asked(&mut self, about: &HostId) {
+        self.asked.remove(about);
+    }
+
+    fn send_intended(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        mut call: Box<Call>,
+        digest: crate::engine::outcome::Digest,
+    ) {
+        let outcome = OutcomeId::from_random(self.entropy.bits());
+        call.outcome = Some(outcome);
+        call.digest = Some(digest);
+        let row = self.row_of(now, server, &call, outcome, digest);
+        if let About::Tool(tool) = &mut call.about
+            && tool.arguments.len() > ARGUMENTS_KEPT
+        {
+            tool.arguments = Bytes::new();
+        }
+        self.effect(Effect::Intent(Box::new(row)));
+        self.send(now, server, call);
+    }
+
+    /// Puts a call into the outbox of its ready child.
+    fn send(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
+        let host_limit = self.host_facts().and_then(|host| host.call_limit);
+        let revision = self.child(server).facts.as_ref().map(|facts| facts.revision);
+        let child = self.child_mut(server);
+        let wire = child.wire_id();
+        let idle = child.config.call_idle_timeout.map(|limit| (limit, now + limit));
+        let max_time = child.config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
+        let until = (!max_time.is_zero()).then(|| call.since + max_time);
+        let Some(link) = child.ready_link() else { return };
+        call.wire = Some(wire);
+        for edit in &mut call.edits {
+            if edit.with == With::Static(TOKEN_PLACE) {
+                edit.with = With::Number(wire.0);
+            }
+        }
+        call.edits.push(Edit::number(call.id_at.clone(), wire.0));
+        if call.method == Method::Complete && revision.is_some_and(|revision| revision < Revision::V2025_06_18) {
+            drop_context(&call.frame, &mut call.edits);
+        }
+        link.outbox.push_edited(ChildTag::Request(wire), &call.frame, &mut call.edits);
+        link.last_traffic = now;
+        // A call may have to wait again only if no byte of it was written; then it is rendered anew from here.
+        let host_id = call.host_id.clone();
+        link.register(wire, Pending { purpose: Purpose::Call(call), idle, until });
+        self.place(&host_id, Place::AtChild(server, wire));
+    }
+
+    /// Prepares a call that was rendered but not written for another life of its server.
+    pub(super) fn unrender(call: &mut Call) {
+        call.edits.retain(|edit| edit.at != call.id_at);
+        if let Some((at, _)) = crate::wire::params::Params::read(&call.frame, params_of(&call.frame))
+            .ok()
+            .and_then(|params| params.token(&call.frame))
+            && let Some(edit) = call.edits.iter_mut().find(|edit| edit.at == at)
+        {
+            edit.with = With::Static(TOKEN_PLACE);
+        }
+    }
+
+    pub(super) fn place(&mut self, id: &HostId, place: Place) {
+        if let Some(flight) = self.session.in_flight.get_mut(id) {
+            flight.place = place;
+        }
+    }
+
+    /// Whether the ledger keeps the text of arguments.
+    pub(super) fn keeps_arguments(&self) -> bool {
+        self.config.proxy.ledger_arguments == LedgerArguments::Full
+    }
+}
+
+/// Stands for our number until it is known.
+const TOKEN_PLACE: &[u8] = b"null ";
+
+fn missing(name: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("The parameter \"{name}\" is missing or no string.")).with("detail", name)
+}
+
+fn params_of(frame: &[u8]) -> Option<std::ops::Range<usize>> {
+    text::get(frame, 0..frame.len(), "params")
+}
+
+/// A child before 2025-06-18 knows no `context`.
+fn drop_context(frame: &Bytes, edits: &mut Vec<Edit>) {
+    let Some(params) = params_of(frame) else { return };
+    let Some(context) = text::find(frame, params.clone(), "context") else { return };
+    let members: Vec<_> = text::members(frame, params).collect();
+    let Some(index) = members.iter().position(|member| *member == context) else { return };
+    // With the comma before it, or, for the first member, the one behind it.
+    let at = match (index, members.get(index + 1)) {
+        (0, Some(next)) => context.key.start..next.key.start,
+        (0, None) => context.key.start..context.value.end,
+        (_, _) => members[index - 1].value.end..context.value.end,
+    };
+    edits.push(Edit::remove(at));
+}

@@ -1,0 +1,318 @@
+//! What a child sends: direction first, then the id space (`PROTOCOL.md` 1.4, 6.9).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Hub;
+use super::answer::Droppable;
+use super::lost::Loss;
+use crate::engine::child::{Conn, ServerId};
+use crate::engine::link::{About, Call, Link, Phase, Purpose};
+use crate::engine::listing::Kind;
+use crate::engine::outcome::Reason;
+use crate::engine::rewrite::Rewriter;
+use crate::wire::id::{ChildId, PeerId, WireId};
+use crate::wire::json;
+use crate::wire::message::{self, Envelope, Kind as MessageKind, Line};
+use crate::wire::method::Method;
+use crate::wire::params::{Params, text_at};
+use crate::wire::skim::Skimmed;
+use crate::wire::splice::Edit;
+
+/// Noise is logged at the first line and then at each power of two, so that a flood is a few lines.
+fn worth_a_line(count: u64) -> bool {
+    count.is_power_of_two()
+}
+
+impl Hub {
+    /// A line of a child. Lines of an older life are dropped.
+    pub fn handle_child(&mut self, now: Instant, conn: Conn, line: Bytes) {
+        let Some(link) = self.link_mut(conn) else { return };
+        link.last_traffic = now;
+        match message::read(&line) {
+            Line::One(envelope) => self.child_message(now, conn, line, &envelope),
+            Line::Batch(items) => self.child_batch(now, conn, &line, &items),
+            Line::Junk | Line::Other => self.noise(conn.server, &line),
+        }
+    }
+
+    /// A line of a child that was over `max_message`.
+    pub fn handle_child_too_long(&mut self, now: Instant, conn: Conn, told: &Skimmed) {
+        let limit = self.config.proxy.max_message;
+        let key = self.child(conn.server).config.key.clone();
+        tracing::warn!(server = %key, bytes = told.length, limit, "a line over max_message; it was skipped");
+        self.child_mut(conn.server).record.faults += 1;
+        let Some(id) = told.id.as_deref().and_then(PeerId::from_token) else { return };
+        if told.method.is_some() {
+            return self.answer_child_error(conn, &ChildId(id), crate::wire::code::INVALID_REQUEST, "the message is over the proxy's max_message");
+        }
+        let what = format!("its answer has {} bytes, over the proxy's max_message of {limit}", told.length);
+        self.broken_answer(now, conn, &id, Loss::new(Reason::ResponseTooLarge, what));
+    }
+
+    /// A line that is no message: counted, told with its source, survived. Nothing is written back.
+    fn noise(&mut self, server: ServerId, line: &Bytes) {
+        let child = self.child_mut(server);
+        child.record.noise += 1;
+        if worth_a_line(child.record.noise) {
+            let shown: String = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+            tracing::warn!(server = %child.config.key, lines = child.record.noise, "stdout holds a line that is no message: {shown}");
+        }
+    }
+
+    fn child_batch(&mut self, now: Instant, conn: Conn, line: &Bytes, items: &[std::ops::Range<usize>]) {
+        let may = self.child(conn.server).facts.as_ref().is_some_and(|facts| {
+            facts.revision == crate::wire::method::Revision::V2025_03_26
+        });
+        if !may {
+            return self.noise(conn.server, line);
+        }
+        for item in items {
+            let element = line.slice(item.clone());
+            match message::read(&element) {
+                Line::One(envelope) => self.child_message(now, conn, element, &envelope),
+                Line::Batch(_) | Line::Junk | Line::Other => self.noise(conn.server, &element),
+            }
+        }
+    }
+
+    fn child_message(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope) {
+        match envelope.kind(&line) {
+            MessageKind::Result(id) | MessageKind::Error(id) => match self.wire_of(conn.server, &id) {
+                Some(wire) => self.child_answered(now, conn, wire, &line, envelope),
+                None => {
+                    self.child_mut(conn.server).record.faults += 1;
+                    tracing::warn!(server = %self.child(conn.server).config.key, id = id.raw(), "a response to nothing that was asked; it was dropped");
+                }
+            },
+            MessageKind::Both(id) => {
+                let loss = Loss::new(Reason::InvalidResponse, "its answer is no valid response: it needs exactly one of result and error");
+                self.broken_answer(now, conn, &id, loss);
+            }
+            MessageKind::Request(id) => self.child_request(now, conn, line, envelope, ChildId(id)),
+            MessageKind::Notification => self.child_notification(now, conn, &line, envelope),
+            MessageKind::ErrorWithoutId | MessageKind::BadId | MessageKind::Neither => self.noise(conn.server, &line),
+        }
+    }
+
+    /// Our number that a child echoed. As a decimal string it is still ours, and a fault of the child.
+    fn wire_of(&mut self, server: ServerId, id: &PeerId) -> Option<WireId> {
+        let raw = id.raw();
+        if let Ok(number) = raw.parse() {
+            return Some(WireId(number));
+        }
+        let number = raw.trim_matches('"').parse().ok()?;
+        self.child_mut(server).record.faults += 1;
+        Some(WireId(number))
+    }
+
+    /// An answer came whose id can be told and that is none.
+    fn broken_answer(&mut self, now: Instant, conn: Conn, id: &PeerId, loss: Loss) {
+        let Some(wire) = self.wire_of(conn.server, id) else { return };
+        let Some(link) = self.link_mut(conn) else { return };
+        let Some(pending) = link.pending.remove(&wire) else { return };
+        match pending.purpose {
+            Purpose::Call(call) => {
+                self.lose(now, conn, wire, &call, &loss);
+                self.drained(now, conn.server);
+            }
+            other => self.own_failed(now, conn, &other, None, &loss.what),
+        }
+    }
+
+    fn child_answered(&mut self, now: Instant, conn: Conn, wire: WireId, line: &Bytes, envelope: &Envelope) {
+        let Some(link) = self.link_mut(conn) else { return };
+        let Some(pending) = link.pending.remove(&wire) else {
+            return self.late(now, conn, wire, line, envelope);
+        };
+        match pending.purpose {
+            Purpose::Call(call) => self.call_answered(now, conn, wire, *call, line, envelope),
+            other => self.own_answered(now, conn, other, line, envelope),
+        }
+    }
+
+    fn call_answered(&mut self, now: Instant, conn: Conn, wire: WireId, call: Call, line: &Bytes, envelope: &Envelope) {
+        let server = conn.server;
+        let took = now.saturating_duration_since(call.since);
+        let child = self.child_mut(server);
+        child.record.calls += 1;
+        child.record.errors += u64::from(envelope.error.is_some());
+        child.note_duration(took);
+        child.last_used = now;
+        tracing::debug!(
+            server = %child.config.key, id = %call.host_id, request = %format_args!("{}:{}", conn.generation, wire.0),
+            method = call.method.as_str(), ms = took.as_millis(), ok = envelope.result.is_some(), "answered"
+        );
+        // An object that is no object of a result would break the host's parser.
+        if let Some(result) = &envelope.result
+            && !json::is_object(line, result)
+        {
+            let loss = Loss::new(Reason::InvalidResponse, "its answer is no valid response: the result is no object");
+            self.lose(now, conn, wire, &call, &loss);
+            return self.drained(now, server);
+        }
+        let id_at = envelope.id.clone().unwrap_or_default();
+        let mut edits = vec![Edit::text(id_at, call.host_id.0.raw())];
+        if !envelope.version {
+            edits.extend(version_edit(line));
+        }
+        if let Some(result) = &envelope.result {
+            let prefix = &self.children[server.0].scheme;
+            let seen = Rewriter::new(line, prefix, &mut edits).result(call.method, result);
+            if let (false, Some(position)) = (seen.is_empty(), self.position(server)) {
+                for uri in &seen {
+                    self.catalog.note_seen(position, uri);
+                }
+            }
+            self.note_result(now, conn, wire, &call, line, result, &mut edits);
+        } else if let (Method::ResourcesRead, Some(error)) = (call.method, &envelope.error) {
+            self.expose_error_uri(server, line, error, &mut edits);
+        }
+        self.answer_edited(&call.host_id, server, line, &mut edits, call.outcome);
+        self.drained(now, server);
+    }
+
+    /// The error of a missing resource names it in the host's spelling.
+    fn expose_error_uri(&self, server: ServerId, line: &Bytes, error: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+        let is_missing = json::get(line, error.clone(), "code").is_some_and(|at| &line[at] == b"-32002");
+        let Some(at) = json::path(line, error.clone(), &["data", "uri"]).filter(|_| is_missing) else { return };
+        if let Some(own) = json::string(line, at.clone()) {
+            let exposed = crate::engine::uri::expose_uri(&self.child(server).scheme, &own);
+            if exposed != own {
+                edits.push(Edit::text(at, json::quoted(&exposed)));
+            }
+        }
+    }
+
+    /// What an answer changes in our own state.
+    #[expect(clippy::too_many_arguments, reason = "one call's answer with everything that may be edited in it")]
+    fn note_result(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        call: &Call,
+        line: &Bytes,
+        result: &std::ops::Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
+        match &call.about {
+            About::Subscribe { own, spelling } => {
+                self.session.watches.insert((conn.server, own.clone()), spelling.clone());
+            }
+            About::Tool(tool) if tool.task => self.task_created(conn, wire, call, line, result, edits),
+            About::Task(exposed) => self.task_told(now, conn, exposed, call.method, line, result, edits),
+            _ => {}
+        }
+    }
+
+    fn child_notification(&mut self, now: Instant, conn: Conn, line: &Bytes, envelope: &Envelope) {
+        let Some(method) = envelope.method.clone().and_then(|at| Method::from_token(&line[at])) else { return };
+        let Ok(params) = Params::read(line, envelope.params.clone()) else {
+            self.child_mut(conn.server).record.faults += 1;
+            return;
+        };
+        match method {
+            Method::Progress => self.child_progress(now, conn, line, envelope, &params),
+            Method::LogMessage => self.child_log(conn, line, envelope, &params),
+            Method::Cancelled => self.child_cancelled(conn, line, &params),
+            Method::ToolsChanged => self.child_list_changed(now, conn, &[Kind::Tools]),
+            Method::PromptsChanged => self.child_list_changed(now, conn, &[Kind::Prompts]),
+            Method::ResourcesChanged => self.child_list_changed(now, conn, &[Kind::Resources, Kind::Templates]),
+            Method::ResourceUpdated => self.child_updated(conn, line, &params),
+            Method::ElicitationComplete => self.elicitation_complete(conn, line, &params),
+            Method::TaskStatus => self.child_task_status(conn, line, &params),
+            _ => {}
+        }
+    }
+
+    fn child_progress(&mut self, now: Instant, conn: Conn, line: &Bytes, envelope: &Envelope, params: &Params) {
+        let Some(at) = params.progress_token.clone() else { return };
+        let Some(wire) = PeerId::from_token(&line[at.clone()]).and_then(|id| self.wire_of(conn.server, &id)) else { return };
+        let Some(link) = self.link_mut(conn) else { return };
+        link.heard(now, wire);
+        let token = match link.pending.get(&wire).map(|pending| &pending.purpose) {
+            Some(Purpose::Call(call)) => call.token.clone(),
+            _ => link.task_tokens.get(&wire).cloned(),
+        };
+        let Some(token) = token else { return };
+        let mut edits = vec![Edit::text(at, token.raw())];
+        if !envelope.version {
+            edits.extend(version_edit(line));
+        }
+        self.say_edited(conn.server, line, &mut edits, Droppable::Progress);
+    }
+
+    fn child_log(&mut self, conn: Conn, line: &Bytes, envelope: &Envelope, params: &Params) {
+        if !self.session.is_opened() {
+            return;
+        }
+        let Some(whole) = params.whole.clone() else { return };
+        let key = self.child(conn.server).config.key.as_str();
+        let edit = match json::get(line, whole.clone(), "logger") {
+            Some(at) => {
+                let own = json::string(line, at.clone()).unwrap_or_default();
+                Edit::text(at, json::quoted(&format!("{key}/{own}")))
+            }
+            None => {
+                let comma = if json::members(line, whole.clone()).next().is_some() { "," } else { "" };
+                Edit::text(whole.start + 1..whole.start + 1, format!(r#""logger":{}{comma}"#, json::quoted(key)))
+            }
+        };
+        let mut edits = vec![edit];
+        if !envelope.version {
+            edits.extend(version_edit(line));
+        }
+        self.say_edited(conn.server, line, &mut edits, Droppable::Log);
+    }
+
+    fn child_list_changed(&mut self, now: Instant, conn: Conn, kinds: &[Kind]) {
+        let child = self.child_mut(conn.server);
+        if child.pagers.is_empty() {
+            return;
+        }
+        for kind in kinds {
+            child.pagers[*kind as usize].invalidate(now);
+        }
+        self.drive_pagers(now, conn);
+    }
+
+    /// Word of a change goes to who watches it, in the spelling that the watcher used.
+    fn child_updated(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+        let Some(own) = text_at(line, params.uri.as_ref()) else { return };
+        let key = (conn.server, own.to_string());
+        let spelling = match self.session.watches.get(&key) {
+            Some(spelling) => spelling.clone(),
+            None => {
+                // It may be a part of a watched resource.
+                let part_of = |watched: &str| {
+                    own.strip_prefix(watched).is_some_and(|rest| rest.starts_with('/') || watched.ends_with('/'))
+                };
+                if !self.session.watches.keys().any(|(server, watched)| *server == conn.server && part_of(watched)) {
+                    return;
+                }
+                crate::engine::uri::expose_uri(&self.child(conn.server).scheme, &own)
+            }
+        };
+        let at = params.uri.clone().unwrap_or_default();
+        self.say_edited(conn.server, line, &mut [Edit::text(at, json::quoted(&spelling))], Droppable::No);
+    }
+}
+
+/// Makes `jsonrpc` what a host wants to see.
+fn version_edit(line: &[u8]) -> Option<Edit> {
+    let whole = 0..line.len();
+    Some(match json::get(line, whole.clone(), "jsonrpc") {
+        Some(at) => Edit { at, with: crate::wire::splice::With::Static(b"\"2.0\"") },
+        None => {
+            let at = json::skip_space(line, 0) + 1;
+            Edit { at: at..at, with: crate::wire::splice::With::Static(b"\"jsonrpc\":\"2.0\",") }
+        }
+    })
+}
+
+/// Whether a life still takes messages.
+pub(super) fn is_live(link: &Link) -> bool {
+    matches!(link.phase, Phase::Handshake | Phase::Ready)
+}

@@ -1,0 +1,111 @@
+//! The host's handshake (`PROTOCOL.md` 2.2, 4.1, 6.3).
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::Hub;
+use super::from_host::Request;
+use crate::engine::catalog::RenderClass;
+use crate::engine::facts::{self, HostCapabilities};
+use crate::engine::session::{Client, Phase};
+use crate::hosts;
+use crate::wire::method::Revision;
+
+/// How long a first complete list may take where neither the file nor the host table says.
+const LIST_WAIT: Duration = Duration::from_secs(8);
+
+impl Hub {
+    pub(super) fn initialize(&mut self, now: Instant, request: Request) {
+        let params: Value = request
+            .params
+            .whole
+            .and_then(|at| serde_json::from_slice(&request.frame[at]).ok())
+            .unwrap_or_default();
+        let asked = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+        let text = |pointer: &str| params.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.session.revision =
+            Revision::parse(asked).filter(|revision| revision.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
+        self.session.client = Client { name: text("/clientInfo/name"), version: text("/clientInfo/version") };
+        self.session.capabilities = HostCapabilities::read(params.get("capabilities").unwrap_or(&Value::Null));
+        tracing::info!(
+            host = %self.session.client.name, version = %self.session.client.version,
+            protocol = self.session.revision.as_str(), "the host opened the session"
+        );
+        let list_wait = self.config.proxy.list_wait.or_else(|| self.host_facts()?.list_wait).unwrap_or(LIST_WAIT);
+        self.lists_until = Some(now + list_wait);
+        self.session.phase = Phase::Opening { id: request.id, until: now + self.config.proxy.initialize_wait };
+        self.host_spoke();
+        if RenderClass::of(self.session.revision) != RenderClass::of(Revision::NEWEST_LEGACY) {
+            // What the cache had was rendered for the newest revision.
+            for id in self.order.clone() {
+                self.child_mut(id).part = None;
+            }
+            self.catalog_anew(now);
+            self.announce = [None; 3];
+        }
+        for id in self.order.clone() {
+            self.begin_handshake(now, id);
+        }
+        self.answer_initialize(now);
+    }
+
+    /// What the table knows of this host.
+    pub(super) fn host_facts(&self) -> Option<&'static hosts::Host> {
+        hosts::by_client_name(&self.session.client.name)
+    }
+
+    /// Answers `initialize` if all children are known, or if its time is over.
+    pub(super) fn answer_initialize(&mut self, now: Instant) {
+        let Phase::Opening { id, until } = &self.session.phase else { return };
+        if now < *until && !self.present().all(crate::engine::child::Child::is_known) {
+            return;
+        }
+        let id = id.clone();
+        self.session.phase = Phase::Open;
+        let result = self.initialize_result();
+        self.answer(&id, &result.to_string());
+    }
+
+    fn initialize_result(&self) -> Value {
+        let revision = self.session.revision;
+        let mut info = Map::new();
+        info.insert("name".into(), self.config.proxy.name.as_str().into());
+        if revision >= Revision::V2025_06_18 && !self.config.proxy.title.is_empty() {
+            info.insert("title".into(), self.config.proxy.title.as_str().into());
+        }
+        info.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+        let mut result = json!({
+            "protocolVersion": revision.as_str(),
+            "capabilities": facts::declared(self.present().map(crate::engine::child::Child::capabilities), revision),
+            "serverInfo": info,
+        });
+        let instructions = self.instructions();
+        if !instructions.is_empty() {
+            result["instructions"] = instructions.into();
+        }
+        result
+    }
+
+    /// Ours first, then a section for each child that has some, in the order of the file.
+    fn instructions(&self) -> String {
+        let mut out = self.config.proxy.instructions.trim().to_owned();
+        for child in self.present() {
+            let Some(text) = child.facts.as_ref().and_then(|facts| facts.instructions.as_deref()) else { continue };
+            if text.trim().is_empty() {
+                continue;
+            }
+            if !out.is_empty() {
+                out.push_str("\n\n");
+            }
+            let (key, prefix) = (&child.config.key, &child.config.prefix);
+            if prefix.is_empty() {
+                let _ = write!(out, "## {key}\n\n{text}");
+            } else {
+                let _ = write!(out, "## {key} (names begin with {prefix}{})\n\n{text}", self.config.proxy.separator);
+            }
+        }
+        out
+    }
+}

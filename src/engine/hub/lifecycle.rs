@@ -1,0 +1,464 @@
+//! The life of a child: started, ready, draining, gone, started anew (`DESIGN.md` chapter 7).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::lost::Loss;
+use super::{Effect, Hub, Known, Stopping};
+use crate::config::{Config, Start, Transport};
+use crate::engine::child::{Child, Conn, Rest, ServerId, State, Then, Waiting};
+use crate::engine::link::{Call, ChildTag, Link, Phase, Purpose};
+use crate::engine::outcome::{Exit, Reason};
+use crate::engine::restart::{Decision, Ending};
+use crate::engine::session::Place;
+use crate::wire::id::HostId;
+
+/// Why a process could not be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartFailure {
+    /// For people: what was looked for and where.
+    pub reason: String,
+    /// Another attempt can't mend it: not found, not executable.
+    pub hopeless: bool,
+}
+
+impl Hub {
+    /// Takes the servers of a configuration in; start-up is a reload from nothing.
+    pub(super) fn populate(&mut self, now: Instant, config: &Arc<Config>, known: Vec<Option<Known>>) {
+        let mut known = known.into_iter();
+        for server in &config.servers {
+            let id = self.add_child(now, Arc::new(server.clone()), known.next().flatten());
+            self.order.push(id);
+        }
+        self.catalog_anew(now);
+        for id in self.order.clone() {
+            self.start_if_due(now, id);
+        }
+        // What the cache had is no change.
+        self.announce = [None; 3];
+    }
+
+    pub(super) fn add_child(&mut self, now: Instant, server: Arc<crate::config::Server>, known: Option<Known>) -> ServerId {
+        let id = ServerId(self.children.len());
+        let mut child = Child::new(server, self.entropy.bits(), now);
+        if let Some(known) = known {
+            child.facts = Some(known.facts);
+            child.listing = known.listing;
+            child.listed = [true; 4];
+        }
+        self.children.push(child);
+        self.out_of.push(0);
+        id
+    }
+
+    /// Starts an eager child, or a lazy one whose catalog nobody knows.
+    pub(super) fn start_if_due(&mut self, now: Instant, id: ServerId) {
+        let child = self.child_mut(id);
+        if let Transport::Http(_) = child.config.transport {
+            child.state = State::Failed { reason: "not_supported".into(), half_open: false };
+            child.record.last_error = Some("remote servers are not supported yet".into());
+        } else if child.config.start == Start::Eager || !child.listed.iter().all(|listed| *listed) {
+            self.start(now, id);
+        }
+    }
+
+    /// Starts a life, as soon as the last one has left nothing behind.
+    pub(super) fn start(&mut self, now: Instant, id: ServerId) {
+        if self.stopping.is_some() || self.position(id).is_none() {
+            return;
+        }
+        let child = self.child_mut(id);
+        child.state = State::Starting;
+        if child.link.is_some() {
+            child.start_when_gone = true;
+            return;
+        }
+        child.start_when_gone = false;
+        child.generation += 1;
+        child.record.restarts += u64::from(child.generation > 1);
+        child.record.started = Some(now);
+        child.record.stderr.clear();
+        child.last_used = now;
+        let conn = Conn { server: id, generation: child.generation };
+        child.link = Some(Link::new(conn, now));
+        let server = Arc::clone(&child.config);
+        tracing::info!(server = %server.key, generation = conn.generation, "starting");
+        self.effect(Effect::Spawn { conn, server });
+    }
+
+    /// The process runs, or could not be started.
+    pub fn handle_spawned(&mut self, now: Instant, conn: Conn, result: Result<u32, StartFailure>) {
+        let Some(link) = self.link_mut(conn) else { return };
+        match result {
+            Ok(pid) => {
+                if link.phase == Phase::Spawning {
+                    link.phase = Phase::Spawned;
+                }
+                self.child_mut(conn.server).record.pid = Some(pid);
+                self.begin_handshake(now, conn.server);
+            }
+            Err(failure) => {
+                self.child_mut(conn.server).link = None;
+                let ending = if failure.hopeless { Ending::Hopeless } else { Ending::Badly };
+                self.note_error(conn.server, failure.reason.clone());
+                self.ended(now, conn.server, ending, &failure.reason);
+            }
+        }
+    }
+
+    pub(super) fn became_ready(&mut self, now: Instant, conn: Conn) {
+        let wall = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(self.unix(now).0);
+        let child = self.child_mut(conn.server);
+        child.restart.ready(now);
+        child.record.up_since = Some(wall);
+        child.record.start_took = child.record.started.map(|at| now.saturating_duration_since(at));
+        child.no_ping = false;
+        if let Some(link) = &mut child.link {
+            link.phase = Phase::Ready;
+        }
+        // A drain that was ordered meanwhile goes on.
+        if child.state == State::Starting {
+            child.state = State::Ready { since: now };
+        }
+        let facts = child.facts.as_ref().expect("a ready child has just told its facts");
+        tracing::info!(
+            server = %child.config.key, generation = conn.generation, protocol = facts.revision.as_str(),
+            identity = %facts.identity, "ready"
+        );
+    }
+
+    /// The start of a life failed: the process is ended, and the decision about the next falls when it is gone.
+    pub(super) fn start_failed(&mut self, now: Instant, conn: Conn, reason: String) {
+        self.note_error(conn.server, reason.clone());
+        self.end_life(now, conn, None, &reason);
+    }
+
+    /// The process exited, or closed its stdout (`exit` is then unknown). Everything that it had written was handled.
+    pub fn handle_gone(&mut self, now: Instant, conn: Conn, exit: Option<Exit>) {
+        let Some(link) = self.link_of(conn) else { return };
+        if link.phase == Phase::Ending {
+            self.child_mut(conn.server).record.last_exit = exit.or(self.child(conn.server).record.last_exit.clone());
+            return;
+        }
+        let what = match &exit {
+            Some(exit) => format!("its process ended ({exit})"),
+            None => "it closed its output".to_owned(),
+        };
+        tracing::warn!(server = %self.child(conn.server).config.key, generation = conn.generation, "{what}");
+        self.end_life(now, conn, exit, &what);
+    }
+
+    /// Ends a life: answers what is pending, gives back what was not sent, and decides what follows.
+    fn end_life(&mut self, now: Instant, conn: Conn, exit: Option<Exit>, what: &str) {
+        let child = self.child_mut(conn.server);
+        let Some(link) = child.link.as_mut().filter(|link| link.conn == conn) else { return };
+        let was_ready = link.phase == Phase::Ready;
+        let idle = link.calls() == 0;
+        link.phase = Phase::Ending;
+        let outbox = std::mem::take(&mut link.outbox);
+        let pending = std::mem::take(&mut link.pending);
+        let questions = std::mem::take(&mut link.questions);
+        link.wake = None;
+        let unsent: std::collections::BTreeSet<_> = outbox
+            .unsent()
+            .filter_map(|tag| match tag {
+                ChildTag::Request(wire) => Some(wire),
+                ChildTag::Other => None,
+            })
+            .collect();
+        child.record.last_exit = exit.clone().or(child.record.last_exit.take());
+        child.record.pid = None;
+        child.record.up_since = None;
+        child.pagers.clear();
+        let stderr: Vec<String> = child.record.stderr.iter().rev().take(5).rev().cloned().collect();
+        let draining = match child.state {
+            State::Draining { then, .. } => Some(then),
+            _ => None,
+        };
+        let loss = Loss {
+            reason: match (draining, &exit, self.stopping) {
+                (_, _, Some(_)) => Reason::ProxyStopped,
+                (Some(Then::Start | Then::Remove), None, None) => Reason::ServerReplaced,
+                (_, Some(_), None) => Reason::ChildExited,
+                (_, None, None) => Reason::ConnectionLost,
+            },
+            exit: exit.clone(),
+            what: what.to_owned(),
+            stderr,
+        };
+        for id in questions.into_values() {
+            if self.session.questions.remove(&id).is_some() {
+                self.withdraw_question(id, "the server that asked is gone");
+            }
+        }
+        let mut handed_back = Vec::new();
+        for (wire, pending) in pending {
+            match pending.purpose {
+                Purpose::Call(call) if unsent.contains(&wire) => handed_back.push(call),
+                Purpose::Call(call) => self.lose(now, conn, wire, &call, &loss),
+                Purpose::Gather(number) => self.gathered(now, conn, number, None),
+                _ => {}
+            }
+        }
+        self.hand_back(now, conn.server, handed_back);
+        self.effect(Effect::Stop { conn });
+        if let Some(then) = draining {
+            return self.after_drain(now, conn.server, then);
+        }
+        let well = was_ready && idle && exit == Some(Exit::Code(0));
+        let ending = if well { Ending::Well } else { Ending::Badly };
+        if exit.as_ref().is_some_and(|_| !well) {
+            self.child_mut(conn.server).record.last_error = Some(what.to_owned());
+        }
+        self.ended(now, conn.server, ending, what);
+    }
+
+    /// Requests of which no byte was written wait for the next life.
+    fn hand_back(&mut self, now: Instant, server: ServerId, calls: Vec<Box<Call>>) {
+        for mut call in calls.into_iter().rev() {
+            if let Some(outcome) = call.outcome.take() {
+                self.effect(Effect::Settle(outcome));
+            }
+            Self::unrender(&mut call);
+            let id = call.host_id.clone();
+            let until = now + self.child(server).config.start_timeout;
+            self.place(&id, Place::Waiting(server));
+            self.child_mut(server).waiting.push_front(Waiting::Call { call, until });
+        }
+    }
+
+    /// Decides what follows an end.
+    fn ended(&mut self, now: Instant, id: ServerId, ending: Ending, why: &str) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let child = self.child_mut(id);
+        let half_open = matches!(child.state, State::Starting) && child.restart.failures() >= child.config.restart.attempts;
+        let policy = child.config.restart.clone();
+        let decision = child.restart.ended(now, &policy, ending);
+        let wanted = !child.waiting.is_empty();
+        let key = child.config.key.clone();
+        match decision {
+            Decision::OnDemand => {
+                child.state = State::Stopped(Rest::UntilUsed);
+                tracing::info!(server = %key, "it ended well and is started again when it is used");
+                if wanted {
+                    self.start(now, id);
+                }
+            }
+            Decision::Retry(at) if !half_open => {
+                let at = if wanted { at.min(child.restart.forward(now)) } else { at };
+                child.state = State::Backoff { until: at };
+                tracing::warn!(server = %key, pause_ms = at.saturating_duration_since(now).as_millis(), "it is started again after a pause: {why}");
+            }
+            Decision::Retry(_) => self.give_up(now, id, why, true),
+            Decision::GiveUp { half_open } => self.give_up(now, id, why, half_open),
+        }
+        self.answer_initialize(now);
+        self.answer_lists(now);
+    }
+
+    fn give_up(&mut self, now: Instant, id: ServerId, why: &str, half_open: bool) {
+        let child = self.child_mut(id);
+        tracing::error!(server = %child.config.key, "given up: {why}");
+        child.state = State::Failed { reason: why.to_owned(), half_open };
+        self.refuse_waiting(now, id, why);
+    }
+
+    /// Nothing of that life's group is left.
+    pub fn handle_reaped(&mut self, now: Instant, conn: Conn) {
+        let child = self.child_mut(conn.server);
+        if child.link.as_ref().is_some_and(|link| link.conn == conn) {
+            child.link = None;
+        }
+        if std::mem::take(&mut self.child_mut(conn.server).start_when_gone) {
+            self.start(now, conn.server);
+        }
+    }
+
+    /// A call needs the server: brings the next attempt forward.
+    pub(super) fn wanted(&mut self, now: Instant, id: ServerId) {
+        let child = self.child_mut(id);
+        let forward = child.restart.forward(now);
+        match &mut child.state {
+            State::Stopped(Rest::UntilUsed) => self.start(now, id),
+            State::Backoff { until } => *until = (*until).min(forward),
+            State::Failed { half_open: true, .. } => {
+                if forward <= now {
+                    self.start(now, id);
+                } else {
+                    child.state = State::Backoff { until: forward };
+                }
+            }
+            State::Stopped(Rest::ByPerson) | State::Starting | State::Ready { .. } | State::Draining { .. } | State::Failed { .. } => {}
+        }
+    }
+
+    /// Sends what waited, now that the server is ready.
+    pub(super) fn flush_waiting(&mut self, now: Instant, id: ServerId) {
+        let (calls, unrouted): (Vec<_>, Vec<_>) = std::mem::take(&mut self.child_mut(id).waiting)
+            .into_iter()
+            .partition(|waiting| matches!(waiting, Waiting::Call { .. }));
+        self.child_mut(id).waiting = unrouted.into();
+        for waiting in calls {
+            if let Waiting::Call { call, .. } = waiting {
+                self.offer(now, id, call);
+            }
+        }
+    }
+
+    /// Looks up again what could not be looked up before the server told its names.
+    pub(super) fn reroute(&mut self, now: Instant, id: ServerId) {
+        if !self.child(id).waiting.iter().any(|waiting| matches!(waiting, Waiting::Unrouted { .. })) {
+            return;
+        }
+        let (unrouted, calls): (Vec<_>, Vec<_>) = std::mem::take(&mut self.child_mut(id).waiting)
+            .into_iter()
+            .partition(|waiting| matches!(waiting, Waiting::Unrouted { .. }));
+        self.child_mut(id).waiting = calls.into();
+        for waiting in unrouted {
+            if let Waiting::Unrouted { id, frame, .. } = waiting {
+                self.dispatch_again(now, &id, frame);
+            }
+        }
+    }
+
+    fn dispatch_again(&mut self, now: Instant, id: &HostId, frame: bytes::Bytes) {
+        use crate::wire::message::{Line, read};
+        let Line::One(envelope) = read(&frame) else { return };
+        let Ok(params) = crate::wire::params::Params::read(&frame, envelope.params.clone()) else { return };
+        let token = envelope.method.clone().map(|at| frame.slice(at)).unwrap_or_default();
+        let method = crate::wire::method::Method::from_token(&token);
+        let id_at = envelope.id.unwrap_or_default();
+        let request = super::from_host::Request { id: id.clone(), frame, id_at, params };
+        self.dispatch(now, method, &token, request);
+    }
+
+    /// Answers all that wait for a server that will not come.
+    pub(super) fn refuse_waiting(&mut self, now: Instant, id: ServerId, reason: &str) {
+        for waiting in std::mem::take(&mut self.child_mut(id).waiting) {
+            let host_id = match waiting {
+                Waiting::Call { call, .. } => call.host_id,
+                Waiting::Unrouted { id, .. } => id,
+            };
+            let error = if self.position(id).is_none() { self.removed(id) } else { self.unavailable(now, id, reason) };
+            self.answer_error_from(&host_id, Some(id), &error);
+        }
+    }
+
+    /// Milliseconds after which asking again may help.
+    pub(super) fn retry_after(&self, now: Instant, child: &Child) -> Option<u64> {
+        let wait = match &child.state {
+            State::Backoff { until } => until.saturating_duration_since(now),
+            State::Failed { half_open: true, .. } => child.restart.forward(now).saturating_duration_since(now),
+            State::Failed { .. } | State::Stopped(Rest::ByPerson) => return None,
+            State::Starting | State::Ready { .. } | State::Draining { .. } | State::Stopped(Rest::UntilUsed) => {
+                std::time::Duration::from_secs(1)
+            }
+        };
+        u64::try_from(wait.as_millis()).ok().map(|ms| ms.max(1000))
+    }
+
+    /// Lets what is pending finish, then goes on with `then`.
+    pub(super) fn drain(&mut self, now: Instant, id: ServerId, then: Then, at_once: bool) {
+        let child = self.child_mut(id);
+        let until = if at_once { now } else { now + child.config.drain_timeout };
+        match &child.link {
+            Some(link) if link.phase != Phase::Ending => {
+                child.state = State::Draining { until, then };
+                self.drained(now, id);
+                self.child_timeout(now, id);
+            }
+            _ => self.after_drain(now, id, then),
+        }
+    }
+
+    /// Something pending is over: a drain may be complete.
+    pub(super) fn drained(&mut self, now: Instant, id: ServerId) {
+        let child = self.child(id);
+        if let (State::Draining { .. }, Some(link)) = (&child.state, &child.link)
+            && link.calls() == 0
+        {
+            let conn = link.conn;
+            self.end_life(now, conn, None, "the server was replaced or stopped");
+        }
+        if self.stopping.is_some() {
+            self.finish_when_idle(now);
+        }
+    }
+
+    /// The time of a drain is over.
+    pub(super) fn drain_ends(&mut self, now: Instant, conn: Conn) {
+        self.end_life(now, conn, None, "it did not finish within drain_timeout when the server was replaced or stopped");
+    }
+
+    fn after_drain(&mut self, now: Instant, id: ServerId, then: Then) {
+        match then {
+            Then::Start => {
+                self.child_mut(id).restart.forgive();
+                self.start(now, id);
+            }
+            Then::Stop(rest) => {
+                self.child_mut(id).state = State::Stopped(rest);
+                if rest == Rest::ByPerson {
+                    self.refuse_waiting(now, id, "it was stopped; `mcp-proxy start` starts it");
+                } else if !self.child(id).waiting.is_empty() {
+                    self.start(now, id);
+                }
+            }
+            Then::Remove => {
+                self.child_mut(id).state = State::Stopped(Rest::ByPerson);
+                self.refuse_waiting(now, id, "removed");
+            }
+        }
+        self.answer_lists(now);
+    }
+
+    /// A signal, or the parent's end: answers what is open, and lets everything go.
+    pub fn handle_stop(&mut self, now: Instant) {
+        if self.stopping == Some(Stopping::Down) {
+            return;
+        }
+        self.stopping = Some(Stopping::Down);
+        let open: Vec<HostId> = self.session.in_flight.keys().cloned().collect();
+        for index in 0..self.children.len() {
+            let id = ServerId(index);
+            self.refuse_waiting(now, id, "the proxy is ending");
+            if let Some(conn) = self.child(id).link.as_ref().map(|link| link.conn) {
+                self.end_life(now, conn, None, "the proxy was told to end");
+            }
+        }
+        self.answer_lists(now);
+        for id in open {
+            self.abandon(now, &id);
+        }
+        self.effect(Effect::Exit);
+    }
+
+    /// Gives a request that is still open its one answer.
+    fn abandon(&mut self, now: Instant, id: &HostId) {
+        use crate::wire::code::{RpcError, UNAVAILABLE};
+        if let crate::engine::session::Phase::Opening { .. } = self.session.phase {
+            self.session.phase = crate::engine::session::Phase::Opening { id: id.clone(), until: now };
+            self.answer_initialize(now);
+        }
+        let error = RpcError::new(UNAVAILABLE, "The proxy is ending. The request was not sent.").with("reason", "proxy_stopped");
+        self.answer_error(id, &error);
+    }
+
+    /// After the host's EOF: the end begins when nothing is open, or when its time is over.
+    pub(super) fn finish_when_idle(&mut self, now: Instant) {
+        if let Some(Stopping::Finishing(until)) = self.stopping
+            && (self.session.in_flight.is_empty() || until <= now)
+        {
+            self.handle_stop(now);
+        }
+    }
+
+    /// A line of a child's stderr, already masked.
+    pub fn handle_stderr(&mut self, conn: Conn, line: String) {
+        if self.link_of(conn).is_some() {
+            self.child_mut(conn.server).note_stderr(line);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Requests of a child to the host, and what the host says to them (`PROTOCOL.md` 3.2, 5.5, 5.9).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::answer::Droppable;
+use super::{Hub, HostTag};
+use crate::engine::child::Conn;
+use crate::engine::link::ChildTag;
+use crate::engine::outcome::Answer;
+use crate::engine::rewrite::Rewriter;
+use crate::engine::session::{Asker, Question};
+use crate::wire::code;
+use crate::wire::id::{ChildId, OurId, PeerId};
+use crate::wire::json;
+use crate::wire::message::Envelope;
+use crate::wire::method::Method;
+use crate::wire::params::{Params, text_at};
+use crate::wire::splice::{self, Edit};
+
+impl Hub {
+    pub(super) fn child_request(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId) {
+        let token = envelope.method.clone().map(|at| line.slice(at)).unwrap_or_default();
+        let Some(link) = self.link_mut(conn) else { return };
+        if !super::from_child::is_live(link) {
+            return;
+        }
+        if link.questions.contains_key(&id) {
+            return self.answer_child_error(conn, &id, code::INVALID_REQUEST, "a request of this id is under way");
+        }
+        let Ok(params) = Params::read(&line, envelope.params.clone()) else {
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "params must be an object");
+        };
+        let host = &self.session.capabilities;
+        match Method::from_token(&token) {
+            Some(Method::Ping) => self.answer_child(conn, &id, "{}"),
+            Some(Method::RootsList) if host.roots => self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList),
+            Some(Method::CreateMessage) if host.sampling => self.sampling(now, conn, line, envelope, id, &params),
+            Some(Method::Elicit) if host.elicitation_form || host.elicitation_url => {
+                self.elicitation(now, conn, line, envelope, id, &params);
+            }
+            Some(method @ (Method::TasksGet | Method::TasksResult | Method::TasksCancel)) if host.tasks.is_some() => {
+                let task = text_at(&line, params.task_id.as_ref()).unwrap_or_default();
+                let known = self.link_of(conn).is_some_and(|link| link.host_tasks.contains(&*task));
+                if known {
+                    self.ask_host(now, conn, line, envelope, id, &params, method);
+                } else {
+                    self.answer_child_error(conn, &id, code::INVALID_PARAMS, "no such task was started by this server");
+                }
+            }
+            _ => {
+                let name = String::from_utf8_lossy(&token).into_owned();
+                self.answer_child_error(conn, &id, code::METHOD_NOT_FOUND, &format!("the host does not offer {name}"));
+            }
+        }
+    }
+
+    fn sampling(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params) {
+        let whole = params.whole.clone().unwrap_or_default();
+        let has = |name: &str| json::get(&line, whole.clone(), name).is_some();
+        if (has("tools") || has("toolChoice")) && !self.session.capabilities.sampling_tools {
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's sampling takes no tools");
+        }
+        self.ask_host(now, conn, line, envelope, id, params, Method::CreateMessage);
+    }
+
+    fn elicitation(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params) {
+        let whole = params.whole.clone().unwrap_or_default();
+        let url = text_at(&line, json::get(&line, whole, "mode").as_ref()).as_deref() == Some("url");
+        let host = &self.session.capabilities;
+        if (url && !host.elicitation_url) || (!url && !host.elicitation_form) {
+            let mode = if url { "url" } else { "form" };
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, &format!("the host does not elicit by {mode}"));
+        }
+        self.ask_host(now, conn, line, envelope, id, params, Method::Elicit);
+    }
+
+    /// Relays a child's request under a number of ours.
+    #[expect(clippy::too_many_arguments, reason = "a message with what was read of it")]
+    fn ask_host(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params, method: Method) {
+        let _ = now;
+        let our = self.session.question_id();
+        let mut edits = vec![Edit::number(envelope.id.clone().unwrap_or_default(), our.0)];
+        let token = params.token(&line).map(|(at, token)| {
+            edits.push(Edit::number(at, our.0));
+            token
+        });
+        if let Some(at) = params.related_task(&line) {
+            self.expose_task(conn, &line, at, &mut edits);
+        }
+        let whole = params.whole.clone().unwrap_or_default();
+        match method {
+            Method::CreateMessage => self.edit_sampling(conn, &line, &whole, &mut edits),
+            Method::Elicit => self.edit_elicitation(conn, &line, &whole, &mut edits),
+            _ => {}
+        }
+        self.session.questions.insert(our, Question { asker: Asker::Child { conn, id: id.clone(), token }, method });
+        if let Some(link) = self.link_mut(conn) {
+            link.questions.insert(id, our);
+        }
+        if self.session.is_initialized() {
+            self.say_edited(conn.server, &line, &mut edits, Droppable::No);
+        } else {
+            self.session.held.push(Bytes::from(splice::apply(&line, &mut edits)));
+        }
+    }
+
+    fn edit_sampling(&self, conn: Conn, line: &Bytes, whole: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+        Rewriter::new(line, &self.child(conn.server).scheme, edits).sampling(whole);
+        // "This server" would mean all children: they must not see each other's context.
+        if let Some(at) = json::get(line, whole.clone(), "includeContext")
+            && matches!(json::string(line, at.clone()).as_deref(), Some("thisServer" | "allServers"))
+        {
+            edits.push(Edit::text(at, "\"none\""));
+        }
+    }
+
+    fn edit_elicitation(&mut self, conn: Conn, line: &Bytes, whole: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+        if let Some(at) = json::get(line, whole.clone(), "message")
+            && json::string(line, at.clone()).is_some()
+        {
+            let label = format!("[{}] ", self.child(conn.server).config.key);
+            edits.push(Edit::text(at.start + 1..at.start + 1, label));
+        }
+        if let Some(at) = json::get(line, whole.clone(), "elicitationId")
+            && let Some(own) = json::string(line, at.clone())
+        {
+            let taken = self.elicitations.get(&*own).is_some_and(|(server, _)| *server != conn.server);
+            let exposed = if taken { format!("{}.{own}", self.child(conn.server).config.key) } else { own.to_string() };
+            self.elicitations.insert(exposed.clone(), (conn.server, own.to_string()));
+            if exposed != own {
+                edits.push(Edit::text(at, json::quoted(&exposed)));
+            }
+        }
+    }
+
+    /// A URL elicitation is done: told under the id that the host knows.
+    pub(super) fn elicitation_complete(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+        let Some(whole) = params.whole.clone() else { return };
+        let Some(at) = json::get(line, whole, "elicitationId") else { return };
+        let Some(own) = json::string(line, at.clone()).map(std::borrow::Cow::into_owned) else { return };
+        let known = self.elicitations.iter().find(|(_, (server, id))| *server == conn.server && *id == own);
+        // An id that came in an error -32042 went through as it was.
+        let exposed = known.map_or_else(|| own.clone(), |(exposed, _)| exposed.clone());
+        self.elicitations.remove(&exposed);
+        self.say_edited(conn.server, line, &mut [Edit::text(at, json::quoted(&exposed))], Droppable::No);
+    }
+
+    /// The host answered a request of ours.
+    pub(super) fn host_response(&mut self, now: Instant, line: &Bytes, envelope: &Envelope, id: &PeerId) {
+        let Some((our, question)) = self.take_question(id) else {
+            tracing::debug!(id = id.raw(), "a response of the host to nothing that was asked; it was dropped");
+            return;
+        };
+        match question.asker {
+            Asker::Guard { about } => {
+                let result = envelope.result.clone();
+                let action = result.clone().and_then(|at| json::get(line, at, "action")).and_then(|at| json::string(line, at));
+                let again = result.and_then(|at| json::path(line, at, &["content", "runAgain"]));
+                let answer = match (action.as_deref(), again.map(|at| &line[at])) {
+                    (Some("accept"), Some(b"false")) | (Some("decline"), _) => Answer::Declined,
+                    (Some("accept"), _) => Answer::Accepted,
+                    _ => Answer::None,
+                };
+                self.guard_answered(now, &about, answer);
+            }
+            Asker::Child { conn, id: child_id, .. } => {
+                let Some(link) = self.link_mut(conn) else { return };
+                link.questions.remove(&child_id);
+                if link.questions.is_empty() {
+                    link.answered_question(now);
+                }
+                if let Some(at) = envelope.result.clone().and_then(|at| json::path(line, at, &["task", "taskId"]))
+                    && let Some(task) = json::string(line, at)
+                {
+                    link.host_tasks.insert(task.into_owned());
+                }
+                let id_at = envelope.id.clone().unwrap_or_default();
+                let mut edits = vec![Edit::text(id_at, child_id.0.raw())];
+                self.unexpose_related(line, envelope, &mut edits);
+                if let Some(link) = self.link_mut(conn) {
+                    link.outbox.push_edited(ChildTag::Other, line, &mut edits);
+                }
+            }
+        }
+        let _ = our;
+    }
+
+    fn take_question(&mut self, id: &PeerId) -> Option<(OurId, Question)> {
+        // Some hosts echo a number as a string.
+        let our = OurId(id.raw().trim_matches('"').parse().ok()?);
+        self.session.questions.remove(&our).map(|question| (our, question))
+    }
+
+    /// A response with both a result and an error settles the question as failed.
+    pub(super) fn host_answered_badly(&mut self, now: Instant, id: &PeerId) {
+        let Some((_, question)) = self.take_question(id) else { return };
+        tracing::warn!(source = "host", "a response with neither or both of result and error");
+        match question.asker {
+            Asker::Guard { about } => self.guard_answered(now, &about, Answer::None),
+            Asker::Child { conn, id, .. } => {
+                if let Some(link) = self.link_mut(conn) {
+                    link.questions.remove(&id);
+                }
+                self.answer_child_error(conn, &id, code::INTERNAL, "the host's answer was no valid response");
+            }
+        }
+    }
+
+    /// Tells the host that a question need not be answered any more.
+    pub(super) fn withdraw_question(&mut self, id: OurId, reason: &str) {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{}}}}}"#,
+            id.0,
+            json::quoted(reason)
+        );
+        // A question that still waits for the handshake is withdrawn without a trace.
+        let marker = format!(r#""id":{},"#, id.0);
+        if let Some(at) = self.session.held.iter().position(|held| memchr::memmem::find(held, marker.as_bytes()).is_some()) {
+            self.session.held.remove(at);
+            return;
+        }
+        self.out.push(HostTag { server: None, settles: 0 }, text.as_bytes());
+    }
+
+    /// The answer of a child's question that the host will not give.
+    pub(super) fn refuse_question(&mut self, conn: Conn, id: &ChildId, method: Method) {
+        if method == Method::Elicit {
+            self.answer_child(conn, id, r#"{"action":"cancel"}"#);
+        } else {
+            self.answer_child_error(conn, id, code::INTERNAL, "the call that asked was cancelled");
+        }
+    }
+
+    /// A child takes its question back.
+    pub(super) fn child_cancelled(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+        let Some(id) = params.request_id.clone().and_then(|at| PeerId::from_token(&line[at])).map(ChildId) else { return };
+        let Some(our) = self.link_mut(conn).and_then(|link| link.questions.remove(&id)) else { return };
+        if self.session.questions.remove(&our).is_some() {
+            let at = params.request_id.clone().unwrap_or_default();
+            if self.session.is_initialized() {
+                self.say_edited(conn.server, line, &mut [Edit::number(at, our.0)], Droppable::No);
+            } else {
+                self.withdraw_question(our, "the server took it back");
+            }
+        }
+    }
+
+    /// Progress of the host on a child's request, under the child's own token.
+    pub(super) fn host_progress(&mut self, line: &Bytes, params: &Params) {
+        let Some(at) = params.progress_token.clone() else { return };
+        let Some(our) = std::str::from_utf8(&line[at.clone()]).ok().and_then(|text| text.trim_matches('"').parse().ok()) else { return };
+        let Some(Asker::Child { conn, token: Some(token), .. }) = self.session.questions.get(&OurId(our)).map(|q| q.asker.clone()) else { return };
+        if let Some(link) = self.link_mut(conn) {
+            link.outbox.push_edited(ChildTag::Other, line, &mut [Edit::text(at, token.raw())]);
+        }
+    }
+
+    /// Tells the children that were promised it.
+    pub(super) fn host_roots_changed(&mut self, now: Instant) {
+        let _ = now;
+        if !self.session.capabilities.roots {
+            return;
+        }
+        for id in self.order.clone() {
+            if let Some(conn) = self.child_mut(id).ready_link().map(|link| link.conn) {
+                self.tell_child(conn, r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
+            }
+        }
+    }
+
+    /// Answers a child's request with a result that is JSON text.
+    pub(super) fn answer_child(&mut self, conn: Conn, id: &ChildId, result: &str) {
+        self.tell_child(conn, &format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.0.raw()));
+    }
+
+    /// Answers a child's request with an error of ours.
+    pub(super) fn answer_child_error(&mut self, conn: Conn, id: &ChildId, code: i64, message: &str) {
+        let error = code::RpcError::new(code, message);
+        self.tell_child(conn, &error.response(id.0.raw()));
+    }
+}

@@ -1,0 +1,240 @@
+//! One life of one child connection: what was asked of it, and what waits for its pipe.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use compact_str::CompactString;
+
+use super::child::Conn;
+use super::listing::Kind;
+use super::outcome::{Digest, OutcomeId};
+use crate::wire::id::{ChildId, HostId, OurId, PeerId, WireId};
+use crate::wire::method::Method;
+use crate::wire::outbox::Outbox;
+use crate::wire::splice::Edit;
+
+/// The connection of one generation.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Which life of which server.
+    pub conn: Conn,
+    /// How far it is.
+    pub phase: Phase,
+    /// Requests to it that have no answer yet.
+    pub pending: BTreeMap<WireId, Pending>,
+    /// Numbers of cancelled or timed-out requests whose late answer would still settle something.
+    pub dead: BTreeMap<WireId, Option<OutcomeId>>,
+    /// What waits for its stdin.
+    pub outbox: Outbox<ChildTag>,
+    /// Its own requests that are open at the host.
+    pub questions: BTreeMap<ChildId, OurId>,
+    /// Progress tokens of calls that became tasks, by our number, until the task is over.
+    pub task_tokens: BTreeMap<WireId, PeerId>,
+    /// Task ids of the host that this child started there (2025-11-25).
+    pub host_tasks: BTreeSet<String>,
+    /// A time at which [`Link::expired`] must be looked at; may be too early, never too late.
+    pub wake: Option<Instant>,
+    /// When something last went either way.
+    pub last_traffic: Instant,
+}
+
+/// How far a life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The process is being started.
+    Spawning,
+    /// It runs; the handshake waits for the host's.
+    Spawned,
+    /// `initialize` was sent.
+    Handshake,
+    /// It serves.
+    Ready,
+    /// It is on its way down; nothing new goes to it.
+    Ending,
+}
+
+/// What a piece of the outbox belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChildTag {
+    /// A request of that number.
+    Request(WireId),
+    /// Anything else.
+    Other,
+}
+
+/// A request to a child.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// What for.
+    pub purpose: Purpose,
+    /// Longest silence, and when it would be over.
+    pub idle: Option<(Duration, Instant)>,
+    /// When it is over whatever comes.
+    pub until: Option<Instant>,
+}
+
+/// What a request to a child is for.
+#[derive(Clone, Debug)]
+pub enum Purpose {
+    /// A request of the host.
+    Call(Box<Call>),
+    /// Our handshake.
+    Initialize,
+    /// A page of a list.
+    Page(Kind),
+    /// A sign of life.
+    Ping,
+    /// Our own `logging/setLevel` or `resources/subscribe` after a start.
+    Restore,
+    /// Its part of a gathered `tasks/list`.
+    Gather(u64),
+}
+
+/// A request of the host on its way through.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The host's id.
+    pub host_id: HostId,
+    /// The method.
+    pub method: Method,
+    /// The host's line; let go when it is in the outbox.
+    pub frame: Bytes,
+    /// What is replaced in it, beside id and progress token.
+    pub edits: Vec<Edit>,
+    /// Place of the id.
+    pub id_at: std::ops::Range<usize>,
+    /// The host's progress token.
+    pub token: Option<PeerId>,
+    /// What it is about, for errors and for the ledger.
+    pub about: About,
+    /// When it came.
+    pub since: Instant,
+    /// Its intent in the in-flight file.
+    pub outcome: Option<OutcomeId>,
+    /// Of server, tool and arguments; there with `outcome`.
+    pub digest: Option<Digest>,
+    /// Our number, once it was sent.
+    pub wire: Option<WireId>,
+    /// The row that it repeats.
+    pub repeat_of: Option<OutcomeId>,
+}
+
+/// What a request of the host is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum About {
+    /// A tool.
+    Tool(Box<ToolCall>),
+    /// A prompt, by the child's own name.
+    Prompt(CompactString),
+    /// A resource, by the child's own URI.
+    Resource(String),
+    /// Watching a resource.
+    Subscribe {
+        /// The child's own URI.
+        own: String,
+        /// The host's spelling.
+        spelling: String,
+    },
+    /// No longer watching a resource.
+    Unsubscribe,
+    /// A completion.
+    Completion,
+    /// A task, by its exposed id.
+    Task(String),
+}
+
+/// What is known of a tool that is called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ToolCall {
+    /// The child's own name.
+    pub original: CompactString,
+    /// The name that the host used.
+    pub exposed: CompactString,
+    /// Annotated read-only: nothing is written down.
+    pub read_only: bool,
+    /// Annotated idempotent: the repeat guard lets it pass.
+    pub idempotent: bool,
+    /// Whether it asks for a task.
+    pub task: bool,
+    /// The arguments, for the ledger.
+    pub arguments: Bytes,
+}
+
+impl Link {
+    /// A life that has just begun.
+    pub fn new(conn: Conn, now: Instant) -> Self {
+        Self {
+            conn,
+            phase: Phase::Spawning,
+            pending: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            outbox: Outbox::new(),
+            questions: BTreeMap::new(),
+            task_tokens: BTreeMap::new(),
+            host_tasks: BTreeSet::new(),
+            wake: None,
+            last_traffic: now,
+        }
+    }
+
+    /// Notes a request that was put into the outbox.
+    pub fn register(&mut self, id: WireId, pending: Pending) {
+        for at in [pending.idle.map(|(_, at)| at), pending.until].into_iter().flatten() {
+            self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+        }
+        self.pending.insert(id, pending);
+    }
+
+    /// Progress came for a request: its silence begins anew.
+    pub fn heard(&mut self, now: Instant, id: WireId) {
+        if let Some(Pending { idle: Some((limit, at)), .. }) = self.pending.get_mut(&id) {
+            *at = now + *limit;
+        }
+    }
+
+    /// A question of the child is answered: all silences begin anew, for people think slowly.
+    pub fn answered_question(&mut self, now: Instant) {
+        for pending in self.pending.values_mut() {
+            if let Some((limit, at)) = &mut pending.idle {
+                *at = now + *limit;
+            }
+        }
+    }
+
+    /// The requests whose time is over, with whether it was the silence; sets the next wake.
+    pub fn expired(&mut self, now: Instant) -> Vec<(WireId, bool)> {
+        let person_asked = !self.questions.is_empty();
+        let mut over = Vec::new();
+        let mut wake: Option<Instant> = None;
+        for (&id, pending) in &mut self.pending {
+            if let Some((limit, at)) = &mut pending.idle
+                && *at <= now
+            {
+                if person_asked {
+                    *at = now + *limit;
+                } else {
+                    over.push((id, true));
+                    continue;
+                }
+            }
+            if pending.until.is_some_and(|until| until <= now) {
+                over.push((id, false));
+                continue;
+            }
+            for at in [pending.idle.map(|(_, at)| at), pending.until].into_iter().flatten() {
+                wake = Some(wake.map_or(at, |wake| wake.min(at)));
+            }
+        }
+        self.wake = wake;
+        over
+    }
+
+    /// Requests of the host under way to it.
+    pub fn calls(&self) -> usize {
+        self.pending.values().filter(|p| matches!(p.purpose, Purpose::Call(_))).count()
+    }
+}
+
+/// How many numbers of the dead are remembered for late answers.
+pub const DEAD_MAX: usize = 1024;

@@ -1,0 +1,232 @@
+//! The pipes and the process of one life of a child.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::process::{Exit, Pipes, Process};
+use super::shelf::Shelf;
+use crate::engine::child::Conn;
+use crate::wire::frame::{Frame, Framer};
+
+/// What the tasks around a child tell the pump.
+#[derive(Debug)]
+pub enum ChildEvent {
+    /// Its stdout may have bytes.
+    Readable(Conn),
+    /// Its stdin may take bytes.
+    Writable(Conn),
+    /// A line of its stderr, masked.
+    Stderr(Conn, String),
+    /// The leader exited.
+    Exited(Conn, Exit),
+    /// It closed its output, and did not exit soon after.
+    Silent(Conn),
+    /// Nothing of its group is left.
+    Reaped(Conn),
+}
+
+/// Our ends of one life.
+#[derive(Debug)]
+pub struct ChildIo {
+    /// Which life.
+    pub conn: Conn,
+    /// Dropped, it is the end of its input.
+    pub stdin: Option<Arc<Sender>>,
+    /// Until its end.
+    pub stdout: Option<Arc<Receiver>>,
+    /// Cuts its output into lines.
+    pub framer: Framer,
+    /// Somebody waits for its stdin to take bytes.
+    pub write_blocked: bool,
+    /// Its output was left unread since too much waits for the host.
+    pub paused: bool,
+    /// Tells the watcher of its stdout to watch on.
+    rearm: Arc<Notify>,
+    stop: Option<oneshot::Sender<Duration>>,
+}
+
+/// A line of stderr beyond this is cut.
+const STDERR_LINE: usize = 8 * 1024;
+/// Lines of stderr that are logged in a second; the rest is counted.
+const STDERR_RATE: u32 = 100;
+/// How long the last words on stderr are waited for after the exit.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+/// How long an exit is waited for after the end of the output.
+const EXIT_WAIT: Duration = Duration::from_millis(250);
+
+impl ChildIo {
+    /// Puts the tasks around a life. They end with its pipes and its process.
+    pub fn start(
+        conn: Conn,
+        name: &str,
+        process: Process,
+        pipes: Pipes,
+        limit: usize,
+        shelf: Shelf,
+        events: &mpsc::UnboundedSender<ChildEvent>,
+        tasks: &mut tokio::task::JoinSet<()>,
+    ) -> Self {
+        let stdout = Arc::new(pipes.stdout);
+        let rearm = Arc::new(Notify::new());
+        let (stop, stopped) = oneshot::channel();
+        let (said_all, last_words) = oneshot::channel();
+        tasks.spawn(watch_stdout(conn, Arc::clone(&stdout), Arc::clone(&rearm), events.clone()));
+        tasks.spawn(read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all));
+        tasks.spawn(mind(conn, process, stopped, last_words, events.clone()));
+        Self {
+            conn,
+            stdin: Some(Arc::new(pipes.stdin)),
+            stdout: Some(stdout),
+            framer: Framer::new(limit),
+            write_blocked: false,
+            paused: false,
+            rearm,
+            stop: Some(stop),
+        }
+    }
+
+    /// Its stdout was read until it would block: watch on.
+    pub fn rearm(&self) {
+        self.rearm.notify_one();
+    }
+
+    /// Closes its stdin and goes down the ladder.
+    pub fn stop(&mut self, grace: Duration) {
+        self.stdin = None;
+        if let Some(stop) = self.stop.take() {
+            // Its minder ends only after this.
+            let _ = stop.send(grace);
+        }
+    }
+
+    /// Waits, beside the pump, until its stdin takes bytes again.
+    pub fn await_writable(&mut self, events: &mpsc::UnboundedSender<ChildEvent>, tasks: &mut tokio::task::JoinSet<()>) {
+        let Some(stdin) = self.stdin.as_ref().map(Arc::downgrade).filter(|_| !self.write_blocked) else { return };
+        self.write_blocked = true;
+        let (conn, events) = (self.conn, events.clone());
+        tasks.spawn(async move {
+            // A weak hold: this wait must not keep the pipe open. It looks again when the pipe is let go.
+            loop {
+                let Some(pipe) = stdin.upgrade() else { return };
+                if tokio::time::timeout(Duration::from_millis(500), pipe.writable()).await.is_ok() {
+                    break;
+                }
+            }
+            let _ = events.send(ChildEvent::Writable(conn));
+        });
+    }
+
+    /// Its output ended: an exit may follow at once and says more.
+    pub fn await_exit(&self, events: &mpsc::UnboundedSender<ChildEvent>, tasks: &mut tokio::task::JoinSet<()>) {
+        let (conn, events) = (self.conn, events.clone());
+        tasks.spawn(async move {
+            tokio::time::sleep(EXIT_WAIT).await;
+            let _ = events.send(ChildEvent::Silent(conn));
+        });
+    }
+}
+
+/// Says when stdout has bytes; after each word it waits for [`ChildIo::rearm`]. Ends with the pump or the life.
+async fn watch_stdout(conn: Conn, stdout: Arc<Receiver>, rearm: Arc<Notify>, events: mpsc::UnboundedSender<ChildEvent>) {
+    let stdout = { Arc::downgrade(&stdout) };
+    loop {
+        let Some(pipe) = stdout.upgrade() else { return };
+        if pipe.readable().await.is_err() || events.send(ChildEvent::Readable(conn)).is_err() {
+            return;
+        }
+        drop(pipe);
+        rearm.notified().await;
+    }
+}
+
+/// Reads stderr always, line by line, into the log and to the pump.
+async fn read_stderr(
+    conn: Conn,
+    name: String,
+    stderr: Receiver,
+    shelf: Shelf,
+    events: mpsc::UnboundedSender<ChildEvent>,
+    said_all: oneshot::Sender<()>,
+) {
+    let mut framer = Framer::new(STDERR_LINE);
+    let mut window = tokio::time::Instant::now();
+    let (mut lines, mut dropped) = (0_u32, 0_u64);
+    loop {
+        if stderr.readable().await.is_err() {
+            break;
+        }
+        let ended = match stderr.try_read_buf(framer.room()) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => true,
+        };
+        if window.elapsed() >= Duration::from_secs(1) {
+            if dropped > 0 {
+                tracing::warn!(server = %name, "{dropped} lines of stderr were left out of the log");
+            }
+            (window, lines, dropped) = (tokio::time::Instant::now(), 0, 0);
+        }
+        let last = ended.then(|| framer.finish()).flatten();
+        while let Some(frame) = framer.next_frame().or_else(|| None) {
+            tell(conn, &name, &frame, &shelf, &events, &mut lines, &mut dropped);
+        }
+        if let Some(frame) = last {
+            tell(conn, &name, &frame, &shelf, &events, &mut lines, &mut dropped);
+        }
+        if ended {
+            break;
+        }
+        // A flood must not keep the message path waiting.
+        tokio::task::yield_now().await;
+    }
+    let _ = said_all.send(());
+}
+
+fn tell(
+    conn: Conn,
+    name: &str,
+    frame: &Frame,
+    shelf: &Shelf,
+    events: &mpsc::UnboundedSender<ChildEvent>,
+    lines: &mut u32,
+    dropped: &mut u64,
+) {
+    if *lines >= STDERR_RATE {
+        *dropped += 1;
+        return;
+    }
+    *lines += 1;
+    let text = match frame {
+        Frame::Line(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Frame::TooLong(told) => format!("(a line of {} bytes was left out)", told.length),
+    };
+    let text = shelf.masker().mask(&text).into_owned();
+    tracing::info!(target: "mcp_proxy::stderr", server = %name, "{text}");
+    let _ = events.send(ChildEvent::Stderr(conn, text));
+}
+
+/// Minds the process: tells its exit, and goes down the ladder when told to.
+async fn mind(
+    conn: Conn,
+    process: Process,
+    mut stop: oneshot::Receiver<Duration>,
+    last_words: oneshot::Receiver<()>,
+    events: mpsc::UnboundedSender<ChildEvent>,
+) {
+    let grace = tokio::select! {
+        exit = process.wait() => {
+            let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
+            let _ = events.send(ChildEvent::Exited(conn, exit));
+            stop.await
+        }
+        grace = &mut stop => grace,
+    };
+    // Without a pump there is nobody to tell, and the guard has the group.
+    let Ok(grace) = grace else { return };
+    process.ladder(grace).await;
+    let _ = events.send(ChildEvent::Reaped(conn));
+}

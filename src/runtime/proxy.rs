@@ -1,0 +1,103 @@
+//! The assembly: configuration, cache, machine, pump (`DESIGN.md` chapter 12).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::desk::Desk;
+use super::guard::Guard;
+use super::process::Spawner;
+use super::pump::{Event, Parts, Pump};
+use super::reload::{self, Watch};
+use super::shelf::Shelf;
+use super::signal::Signals;
+use super::stdio::{HostStreams, PipeIn, PipeOut};
+use super::{cache, ledger, own_binary};
+use crate::config::{self, Loaded};
+use crate::engine::hub::{Clock, Entropy, Hub};
+
+/// What a proxy is run with.
+#[derive(Debug)]
+pub struct Options {
+    /// The configuration.
+    pub loaded: Loaded,
+    /// The chosen profile, for reloads.
+    pub profile: Option<String>,
+    /// The state directory.
+    pub state_dir: Option<PathBuf>,
+    /// The cache directory.
+    pub cache_dir: Option<PathBuf>,
+    /// Secrets that are known; shared with the log.
+    pub shelf: Shelf,
+    /// A channel of events that the caller speaks on, too.
+    pub news: Option<(mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>)>,
+}
+
+/// Serves the host on descriptors 0 and 1 until the end.
+///
+/// # Errors
+/// The system refuses descriptors, signals or random numbers.
+pub async fn serve(options: Options) -> anyhow::Result<()> {
+    super::seal_descriptors();
+    let signals = Signals::new()?;
+    let HostStreams { input, output, tail } = HostStreams::take()?;
+    let guard = run(options, input, output, Some(signals)).await?;
+    guard.hand_over().await;
+    tail.finish(Duration::from_millis(20)).await;
+    Ok(())
+}
+
+/// Serves a host on any two streams.
+///
+/// # Errors
+/// The system refuses random numbers.
+pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Option<Signals>) -> anyhow::Result<Guard> {
+    let Options { loaded, profile, state_dir, cache_dir, shelf, news } = options;
+    let config = Arc::new(loaded.config);
+    let binary = own_binary()?;
+    let guard = Guard::start(binary.clone());
+    let spawner = Spawner::new(binary, guard.clone());
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    let mut launches = BTreeMap::new();
+    let mut known = Vec::new();
+    for server in &config.servers {
+        let print = super::launch::expand(server, &config.path, &shelf).map_or([0; 32], |launch| launch.fingerprint);
+        launches.insert(server.key.clone(), print);
+        known.push(cache_dir.as_deref().and_then(|dir| cache::read(dir, server, &config.path, &shelf)));
+    }
+    let clock = Clock { instant: Instant::now(), unix: ledger::unix_now() };
+    let mut hub = Hub::new(Arc::clone(&config), known, clock, Entropy::new(seed), std::process::id());
+    for broken in &loaded.broken {
+        tracing::error!(server = %broken.key, "left out: {}", broken.reason);
+        hub.note_broken(&broken.key, &broken.prefix, &broken.reason);
+    }
+    let (to_events, events) = news.unwrap_or_else(mpsc::unbounded_channel);
+    let config_path: Arc<std::path::Path> = config.path.as_path().into();
+    let mut desk = Desk::open(state_dir.as_deref(), cache_dir.as_deref(), Arc::clone(&config_path), to_events.clone());
+    if signals.is_some() {
+        desk.set_reload(reload::watch(
+            Watch {
+                path: config.path.clone(),
+                profile,
+                digest: loaded.digest,
+                launches,
+                watch: config.proxy.watch,
+                cache_dir,
+                shelf: shelf.clone(),
+            },
+            to_events.clone(),
+        ));
+    }
+    let parts = Parts { hub, input, output, desk, spawner, shelf, config_path, signals, events: (to_events, events) };
+    Pump::new(parts).run().await;
+    Ok(guard)
+}
+
+/// The directories that the platform has for us.
+pub fn directories() -> (Option<PathBuf>, Option<PathBuf>) {
+    (config::state_dir(), config::cache_dir())
+}

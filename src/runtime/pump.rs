@@ -1,0 +1,534 @@
+//! The one loop of the message path: inputs into the [`Hub`], effects and outboxes out of it.
+//!
+//! A turn takes a bounded number of events, looks once at the host, at the clock, does the effects, and then writes
+//! all that is ready with one call for each pipe. Nothing in it waits; it waits only in `wait`, for whatever comes first.
+//! So a flood of one child can delay the others by one turn, and neither a full pipe nor a slow disk stops it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::child::{ChildEvent, ChildIo};
+use super::desk::{Desk, DeskEvent};
+use super::process::{Exit as ProcessExit, Pipes, Process, Spawner};
+use super::shelf::Shelf;
+use super::signal::{Signal, Signals};
+use super::stdio::{PipeIn, PipeOut};
+use crate::engine::child::Conn;
+use crate::engine::hub::{Effect, Hub, StartFailure};
+use crate::engine::outcome::Exit;
+use crate::wire::frame::{Frame, Framer};
+
+/// Events that one turn takes.
+const EVENTS: usize = 64;
+/// Lines of one pipe that one turn takes.
+const LINES: usize = 32;
+/// Bytes of one pipe that one turn reads.
+const BYTES: usize = 1 << 20;
+/// Pieces that one call writes.
+const PIECES: usize = 64;
+/// How long, after a signal, answers for the host may take to be written.
+const LAST_ANSWERS: Duration = Duration::from_millis(30);
+
+/// What happened around the pump.
+#[derive(Debug)]
+pub enum Event {
+    /// At a child.
+    Child(ChildEvent),
+    /// A start ended.
+    Spawned(Conn, Result<(Process, Pipes), StartFailure>),
+    /// At the desk: ledger, cache, control, reload.
+    Desk(DeskEvent),
+}
+
+/// The loop and what it owns.
+#[derive(Debug)]
+pub struct Pump {
+    hub: Hub,
+    input: Option<PipeIn>,
+    output: Option<PipeOut>,
+    framer: Framer,
+    children: BTreeMap<Conn, ChildIo>,
+    /// Children with more to read than one turn takes.
+    ready: VecDeque<Conn>,
+    host_blocked: bool,
+    desk: Desk,
+    spawner: Spawner,
+    shelf: Shelf,
+    config_path: Arc<Path>,
+    signals: Option<Signals>,
+    events: mpsc::UnboundedReceiver<Event>,
+    child_events: mpsc::UnboundedReceiver<ChildEvent>,
+    to_events: mpsc::UnboundedSender<Event>,
+    to_child_events: mpsc::UnboundedSender<ChildEvent>,
+    tasks: JoinSet<()>,
+    exiting: Option<Exiting>,
+}
+
+/// Why and until when the end is on its way.
+#[derive(Clone, Copy, Debug)]
+struct Exiting {
+    /// A signal, the parent's end, or a host that no longer reads: be gone at once.
+    hasty: bool,
+    until: Instant,
+}
+
+/// What the pump is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The machine.
+    pub hub: Hub,
+    /// What the host says.
+    pub input: PipeIn,
+    /// What it is told.
+    pub output: PipeOut,
+    /// Ledger, cache, control and reload.
+    pub desk: Desk,
+    /// Starts processes.
+    pub spawner: Spawner,
+    /// Secrets that are known.
+    pub shelf: Shelf,
+    /// The configuration file.
+    pub config_path: Arc<Path>,
+    /// What ends us; `None` for a command that is no server.
+    pub signals: Option<Signals>,
+    /// Where events come from, and the way to send some.
+    pub events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+}
+
+impl Pump {
+    /// Puts the parts together.
+    pub fn new(parts: Parts) -> Self {
+        let (to_child_events, child_events) = mpsc::unbounded_channel();
+        Self {
+            framer: Framer::new(parts.hub.max_message()),
+            hub: parts.hub,
+            input: Some(parts.input),
+            output: Some(parts.output),
+            children: BTreeMap::new(),
+            ready: VecDeque::new(),
+            host_blocked: false,
+            desk: parts.desk,
+            spawner: parts.spawner,
+            shelf: parts.shelf,
+            config_path: parts.config_path,
+            signals: parts.signals,
+            events: parts.events.1,
+            to_events: parts.events.0,
+            child_events,
+            to_child_events,
+            tasks: JoinSet::new(),
+            exiting: None,
+        }
+    }
+
+    /// Runs until the host, a signal or the parent's end says that it is over. What is left of the stop ladders then
+    /// is the guard's.
+    pub async fn run(mut self) {
+        let mut reader_gone = self.output.as_ref().map(|output| Box::pin(output.reader_gone()));
+        loop {
+            self.turn();
+            if self.is_done() {
+                break;
+            }
+            self.wait(&mut reader_gone).await;
+        }
+        self.desk.close();
+        self.tasks.abort_all();
+    }
+
+    /// One turn; see the module.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        for _ in 0..EVENTS {
+            let Ok(event) = self.child_events.try_recv() else { break };
+            self.child_event(now, event);
+        }
+        for _ in 0..EVENTS {
+            let Ok(event) = self.events.try_recv() else { break };
+            self.event(now, event);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(conn) = self.ready.pop_front() else { break };
+            self.read_child(now, conn);
+        }
+        self.read_host(now);
+        if self.hub.deadline().is_some_and(|at| at <= now) {
+            self.hub.handle_timeout(now);
+        }
+        self.do_effects(now);
+        self.write_host(now);
+        self.write_children(now);
+        self.resume_paused();
+        self.do_effects(now);
+    }
+
+    fn is_done(&self) -> bool {
+        let Some(exiting) = self.exiting else { return false };
+        let written = self.output.is_none() || self.hub.host_outbox().is_empty();
+        let all = written && (exiting.hasty || self.children.is_empty());
+        all || exiting.until <= Instant::now()
+    }
+
+    /// Waits for whatever comes first.
+    async fn wait(&mut self, reader_gone: &mut Option<std::pin::Pin<Box<impl Future<Output = ()>>>>) {
+        if !self.ready.is_empty() {
+            // Others get their turn, and the reactor looks at the pipes.
+            return tokio::task::yield_now().await;
+        }
+        let deadline = [self.hub.deadline(), self.exiting.map(|exiting| exiting.until)].into_iter().flatten().min();
+        let mut came = None;
+        let mut signal = None;
+        let mut gone = false;
+        tokio::select! {
+            biased;
+            said = next_signal(&mut self.signals) => signal = Some(said),
+            event = self.child_events.recv() => came = event.map(Event::Child),
+            event = self.events.recv() => came = event,
+            () = readable(self.input.as_ref()) => {}
+            () = writable(self.output.as_ref(), self.host_blocked) => self.host_blocked = false,
+            () = until(deadline) => {}
+            () = when(reader_gone) => gone = true,
+        }
+        let now = Instant::now();
+        match came {
+            Some(Event::Child(event)) => self.child_event(now, event),
+            Some(event) => self.event(now, event),
+            None => {}
+        }
+        if gone {
+            *reader_gone = None;
+            tracing::info!("nobody reads the answers any more");
+            self.output = None;
+            self.stop(now, true);
+        }
+        match signal {
+            Some(Signal::Reload) => self.desk.reload(),
+            Some(Signal::Stop | Signal::ParentGone) => {
+                tracing::info!(?signal, "told to end");
+                self.stop(now, true);
+            }
+            Some(Signal::StopNow) => self.exiting = Some(Exiting { hasty: true, until: now }),
+            None => {}
+        }
+    }
+
+    fn stop(&mut self, now: Instant, hasty: bool) {
+        self.hub.handle_stop(now);
+        self.begin_exit(now, hasty);
+    }
+
+    fn begin_exit(&mut self, now: Instant, hasty: bool) {
+        if hasty || self.exiting.is_none() {
+            let grace = self.hub.config().servers.iter().map(|server| server.stop_grace).max().unwrap_or_default();
+            let until = now + if hasty { LAST_ANSWERS } else { grace };
+            self.exiting = Some(Exiting { hasty, until });
+        }
+    }
+
+    // Inputs.
+
+    fn event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Child(event) => self.child_event(now, event),
+            Event::Spawned(conn, result) => self.spawned(now, conn, result),
+            Event::Desk(event) => self.desk.event(now, &mut self.hub, event),
+        }
+    }
+
+    fn child_event(&mut self, now: Instant, event: ChildEvent) {
+        match event {
+            ChildEvent::Readable(conn) => self.read_child(now, conn),
+            ChildEvent::Writable(conn) => {
+                if let Some(child) = self.children.get_mut(&conn) {
+                    child.write_blocked = false;
+                }
+            }
+            ChildEvent::Stderr(conn, line) => self.hub.handle_stderr(conn, line),
+            ChildEvent::Exited(conn, exit) => {
+                self.read_rest(now, conn);
+                self.hub.handle_gone(now, conn, exit_of(exit));
+            }
+            ChildEvent::Silent(conn) => self.hub.handle_gone(now, conn, None),
+            ChildEvent::Reaped(conn) => {
+                self.children.remove(&conn);
+                self.hub.handle_reaped(now, conn);
+            }
+        }
+    }
+
+    fn spawned(&mut self, now: Instant, conn: Conn, result: Result<(Process, Pipes), StartFailure>) {
+        let (process, pipes) = match result {
+            Ok(started) => started,
+            Err(failure) => return self.hub.handle_spawned(now, conn, Err(failure)),
+        };
+        let pid = process.pid();
+        let name = self.hub.name_of(conn).to_owned();
+        let limit = self.hub.max_message();
+        let io = ChildIo::start(conn, &name, process, pipes, limit, self.shelf.clone(), &self.to_child_events, &mut self.tasks);
+        self.children.insert(conn, io);
+        self.hub.handle_spawned(now, conn, Ok(pid));
+        if self.hub.child_outbox(conn).is_none() {
+            // It is no longer wanted: its link went while it was being started.
+            self.stop_child(conn);
+        }
+    }
+
+    fn read_host(&mut self, now: Instant) {
+        let Some(input) = &self.input else { return };
+        let mut read = 0;
+        let mut ended = false;
+        for _ in 0..LINES {
+            match self.framer.next_frame() {
+                Some(Frame::Line(line)) => {
+                    self.hub.handle_host(now, line);
+                    continue;
+                }
+                Some(Frame::TooLong(told)) => {
+                    self.hub.handle_host_too_long(now, &told);
+                    continue;
+                }
+                None if read >= BYTES => break,
+                None => {}
+            }
+            match input.try_read_buf(self.framer.room()) {
+                Ok(0) => ended = true,
+                Ok(count) => {
+                    read += count;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    tracing::warn!(source = "host", %error, "its pipe can't be read");
+                    ended = true;
+                }
+            }
+            break;
+        }
+        if ended {
+            if let Some(Frame::Line(line)) = self.framer.finish() {
+                self.hub.handle_host(now, line);
+            }
+            self.input = None;
+            self.hub.handle_host_eof(now);
+        }
+    }
+
+    fn read_child(&mut self, now: Instant, conn: Conn) {
+        let (mut lines, mut read) = (0, 0);
+        loop {
+            if !self.hub.wants_child(conn) {
+                if let Some(child) = self.children.get_mut(&conn) {
+                    child.paused = true;
+                }
+                return;
+            }
+            let Some(child) = self.children.get_mut(&conn) else { return };
+            if lines >= LINES || read >= BYTES {
+                return self.ready.push_back(conn);
+            }
+            match child.framer.next_frame() {
+                Some(Frame::Line(line)) => {
+                    lines += 1;
+                    self.hub.handle_child(now, conn, line);
+                    continue;
+                }
+                Some(Frame::TooLong(told)) => {
+                    self.hub.handle_child_too_long(now, conn, &told);
+                    continue;
+                }
+                None => {}
+            }
+            let Some(stdout) = child.stdout.clone() else { return };
+            match stdout.try_read_buf(child.framer.room()) {
+                Ok(0) => return self.output_ended(now, conn),
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return child.rearm(),
+                Err(_) => return self.output_ended(now, conn),
+            }
+        }
+    }
+
+    /// What a child that exited had written is still delivered; a descendant may hold the pipe open for ever, so it is
+    /// read only until it would block.
+    fn read_rest(&mut self, now: Instant, conn: Conn) {
+        let Some(child) = self.children.get_mut(&conn) else { return };
+        let Some(stdout) = child.stdout.take() else { return };
+        loop {
+            while let Some(frame) = self.children.get_mut(&conn).and_then(|child| child.framer.next_frame()) {
+                match frame {
+                    Frame::Line(line) => self.hub.handle_child(now, conn, line),
+                    Frame::TooLong(told) => self.hub.handle_child_too_long(now, conn, &told),
+                }
+            }
+            let Some(child) = self.children.get_mut(&conn) else { return };
+            if !matches!(stdout.try_read_buf(child.framer.room()), Ok(count) if count > 0) {
+                break;
+            }
+        }
+        self.last_line(now, conn);
+    }
+
+    fn last_line(&mut self, now: Instant, conn: Conn) {
+        if let Some(Frame::Line(line)) = self.children.get_mut(&conn).and_then(|child| child.framer.finish()) {
+            self.hub.handle_child(now, conn, line);
+        }
+    }
+
+    fn output_ended(&mut self, now: Instant, conn: Conn) {
+        self.last_line(now, conn);
+        if let Some(child) = self.children.get_mut(&conn) {
+            child.stdout = None;
+            child.await_exit(&self.to_child_events, &mut self.tasks);
+        }
+    }
+
+    // Outputs.
+
+    fn do_effects(&mut self, now: Instant) {
+        while let Some(effect) = self.hub.poll_effect() {
+            match effect {
+                Effect::Spawn { conn, server } => {
+                    let start = super::launch::start(server, Arc::clone(&self.config_path), self.spawner.clone(), self.shelf.clone());
+                    let events = self.to_events.clone();
+                    self.tasks.spawn(async move {
+                        let _ = events.send(Event::Spawned(conn, start.await));
+                    });
+                }
+                Effect::Stop { conn } => self.stop_child(conn),
+                Effect::WatchParent => {
+                    if let Some(signals) = &mut self.signals {
+                        signals.watch_parent();
+                    }
+                }
+                Effect::Exit => self.begin_exit(now, false),
+                other => self.desk.effect(now, &mut self.hub, other, &self.shelf),
+            }
+        }
+    }
+
+    fn stop_child(&mut self, conn: Conn) {
+        let grace = self.hub.grace_of(conn);
+        if let Some(child) = self.children.get_mut(&conn) {
+            child.stop(grace);
+        }
+    }
+
+    fn write_host(&mut self, now: Instant) {
+        while let Some(output) = &self.output
+            && !self.host_blocked
+            && !self.hub.host_outbox().is_empty()
+        {
+            let pieces: Vec<IoSlice<'_>> = self.hub.host_outbox().front().take(PIECES).map(IoSlice::new).collect();
+            match output.try_write_vectored(&pieces) {
+                Ok(count) => self.hub.host_accepted(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.host_blocked = true,
+                Err(error) => {
+                    tracing::info!(%error, "the host no longer reads");
+                    self.output = None;
+                    self.stop(now, true);
+                }
+            }
+        }
+    }
+
+    fn write_children(&mut self, now: Instant) {
+        let mut broken = Vec::new();
+        for (conn, child) in &mut self.children {
+            while let (Some(stdin), false) = (&child.stdin, child.write_blocked) {
+                let Some(outbox) = self.hub.child_outbox(*conn).filter(|outbox| !outbox.is_empty()) else { break };
+                let pieces: Vec<IoSlice<'_>> = outbox.front().take(PIECES).map(IoSlice::new).collect();
+                match stdin.try_write_vectored(&pieces) {
+                    Ok(count) => self.hub.child_accepted(*conn, count),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        child.await_writable(&self.to_child_events, &mut self.tasks);
+                    }
+                    Err(_) => {
+                        child.stdin = None;
+                        broken.push(*conn);
+                    }
+                }
+            }
+        }
+        for conn in broken {
+            // It reads no more: an exit may follow at once and says more.
+            if let Some(child) = self.children.get(&conn) {
+                child.await_exit(&self.to_child_events, &mut self.tasks);
+            }
+        }
+        let _ = now;
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Children that were left unread may be read again when there is room.
+    fn resume_paused(&mut self) {
+        for (conn, child) in &mut self.children {
+            if child.paused && self.hub.wants_child(*conn) {
+                child.paused = false;
+                self.ready.push_back(*conn);
+            }
+        }
+    }
+}
+
+fn exit_of(exit: ProcessExit) -> Option<Exit> {
+    match exit {
+        ProcessExit::Code(code) => Some(Exit::Code(code)),
+        ProcessExit::Signal(number) => Some(Exit::Signal(signal_name(number))),
+        ProcessExit::Unknown => None,
+    }
+}
+
+/// `SIGKILL` for 9.
+fn signal_name(number: i32) -> String {
+    let names = [
+        "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1",
+        "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM",
+    ];
+    let index = usize::try_from(number - 1).unwrap_or(usize::MAX);
+    names.get(index).map_or_else(|| format!("signal {number}"), |name| (*name).to_owned())
+}
+
+async fn next_signal(signals: &mut Option<Signals>) -> Signal {
+    match signals {
+        Some(signals) => signals.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn readable(input: Option<&PipeIn>) {
+    match input {
+        Some(input) => {
+            let _ = input.readable().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn writable(output: Option<&PipeOut>, blocked: bool) {
+    match output {
+        Some(output) if blocked => {
+            let _ = output.writable().await;
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn when(future: &mut Option<std::pin::Pin<Box<impl Future<Output = ()>>>>) {
+    match future {
+        Some(future) => future.as_mut().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,47 @@
+//! What others than the pump may read at any time, without asking it: one writer, any number of readers.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::config::Masker;
+
+/// The one shared cell.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    masker: Arc<ArcSwap<Masker>>,
+    secrets: Arc<ArcSwap<Vec<String>>>,
+}
+
+impl Shelf {
+    /// A shelf with nothing on it.
+    pub fn new() -> Self {
+        Self {
+            masker: Arc::new(ArcSwap::from_pointee(Masker::default())),
+            secrets: Arc::new(ArcSwap::from_pointee(Vec::new())),
+        }
+    }
+
+    /// Hides the secrets that are known.
+    pub fn masker(&self) -> Arc<Masker> {
+        self.masker.load_full()
+    }
+
+    /// Adds values that nothing of ours may show. What was once a secret stays one.
+    pub fn add_secrets(&self, values: &[String]) {
+        let known = self.secrets.load();
+        let new: Vec<_> = values.iter().filter(|value| !known.contains(value)).cloned().collect();
+        if new.is_empty() {
+            return;
+        }
+        let all: Vec<String> = known.iter().cloned().chain(new).collect();
+        self.masker.store(Arc::new(Masker::new(&all)));
+        self.secrets.store(Arc::new(all));
+    }
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
