@@ -6,5 +6,6 @@
 pub mod cli;
 pub mod config;
 pub mod engine;
+pub mod hosts;
 pub mod runtime;
 pub mod wire;
