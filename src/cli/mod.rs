@@ -3,6 +3,8 @@
 pub mod app;
 pub mod check;
 pub mod client;
+pub mod import;
+pub mod install;
 pub mod list;
 pub mod log;
 pub mod run;

@@ -61,22 +61,6 @@ impl Surroundings {
         self.vars.get(std::ffi::OsStr::new(name)).filter(|value| !value.is_empty())
     }
 
-    /// Our own configuration file, as it is found without `--config`.
-    pub fn own_config(&self) -> PathBuf {
-        if let Some(path) = self.var("MCP_PROXY_CONFIG") {
-            return PathBuf::from(path);
-        }
-        let directory = match (self.var("XDG_CONFIG_HOME"), self.platform) {
-            (Some(path), _) => PathBuf::from(path),
-            (None, Platform::MacOs) => self.home.join("Library/Application Support"),
-            (None, Platform::Linux) => self.home.join(".config"),
-            (None, Platform::Windows) => {
-                self.var("APPDATA").map_or_else(|| self.home.join("AppData/Roaming"), PathBuf::from)
-            }
-        };
-        directory.join("mcp-proxy").join("mcp-proxy.toml")
-    }
-
     /// The host's file for the person, as it is, or where it would be created; `None` for a host without one.
     pub fn host_file(&self, host: &Host) -> Option<PathBuf> {
         let candidates = self.resolve(self.templates(host));
@@ -255,6 +239,5 @@ mod tests {
     fn no_host_file_on_a_host_without_one() {
         let plain = surroundings(Path::new("/home/ada"), Platform::Linux, &[]);
         assert_eq!(plain.host_file(by_id("jetbrains-ai").expect("known")), None);
-        assert_eq!(plain.own_config(), Path::new("/home/ada/.config/mcp-proxy/mcp-proxy.toml"));
     }
 }

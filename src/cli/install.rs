@@ -1,0 +1,334 @@
+//! `mcp-proxy install` and `uninstall`: our entry in a host's file.
+
+use std::io::{BufRead as _, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::import::{count, report, store_secrets};
+use crate::config;
+use crate::hosts::import::Store;
+use crate::hosts::install::{Edit, Entry, Moved, Plan, Refusal, Replace, Request, Run, Step};
+use crate::hosts::{ENTRY_NAME, Surroundings, by_id};
+
+const INSTALL_EXAMPLES: &str = "Examples:
+  mcp-proxy install cursor --dry-run
+  mcp-proxy install claude-desktop --replace
+  mcp-proxy install vscode --project ~/work/app --yes";
+
+/// Where the entry goes, and how it is done.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlaceArgs {
+    /// The host: claude-desktop, claude-code, cursor, vscode, windsurf, zed, codex, gemini, cline, goose, opencode …
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// Edit this file in place of the host's own
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Edit the host's file inside of this project
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    pub project: Option<PathBuf>,
+    /// Edit the file even if the host has a command of its own for it
+    #[arg(long)]
+    pub no_cli: bool,
+    /// The entry's name
+    #[arg(long, value_name = "NAME", default_value = ENTRY_NAME)]
+    pub name: String,
+    /// Show the change and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Don't ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Puts the proxy into a host's file.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = INSTALL_EXAMPLES)]
+pub struct InstallArgs {
+    /// Where and how
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// The configuration that the host's proxy uses; default: the person's own
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Move the host's own servers into that configuration, and out of the host's file
+    #[arg(long)]
+    pub replace: bool,
+    /// With --replace: keep secrets in the system's keyring in place of environment variables
+    #[arg(long, requires = "replace")]
+    pub keyring: bool,
+}
+
+/// Takes the proxy out of a host's file; after an install the file is what it was.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  mcp-proxy uninstall cursor")]
+pub struct UninstallArgs {
+    /// Where and how
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// What a command works in; a value, so that tests can make their own.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Home, environment, platform.
+    pub around: Surroundings,
+    /// The absolute path of our binary.
+    pub binary: PathBuf,
+    /// Seconds since 1970.
+    pub unix_seconds: u64,
+    /// Whether a person can be asked.
+    pub interactive: bool,
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// The process' own.
+    ///
+    /// # Errors
+    ///
+    /// There is no home directory, or the system does not tell where our binary lies.
+    pub fn of_process() -> anyhow::Result<Self> {
+        Ok(Self {
+            around: Surroundings::of_process().context("the system names no home directory")?,
+            binary: std::env::current_exe().context("the system does not tell where this program lies")?,
+            unix_seconds: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+            interactive: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
+        })
+    }
+}
+
+/// Runs `install`: the change goes to `out`, the rest to `err`. Returns the exit code.
+///
+/// # Errors
+///
+/// What went wrong.
+pub fn run(args: &InstallArgs, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    run_in(args, &Scene::of_process()?, out, err)
+}
+
+/// Runs `uninstall`. Returns the exit code.
+///
+/// # Errors
+///
+/// What went wrong.
+pub fn run_uninstall(args: &UninstallArgs, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    run_uninstall_in(args, &Scene::of_process()?, out, err)
+}
+
+/// As [`run`], in a scene of one's own.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_in(args: &InstallArgs, scene: &Scene, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    let mut entry_args = vec!["run".to_owned()];
+    if let Some(config) = &args.config {
+        entry_args.extend(["--config".to_owned(), absolute(config)?]);
+    }
+    let request = request(&args.place, scene, entry_args)?;
+    let store = if args.keyring { Store::Keyring } else { Store::Env };
+    let config = config::config_path(args.config.as_deref()).context("where the configuration would lie")?;
+    let replace = args.replace.then(|| Replace { config: config.clone(), store });
+    let plan = match request.install(replace.as_ref()) {
+        Ok(plan) => plan,
+        Err(refusal) => return refused(&refusal, out, err),
+    };
+    show(&plan, out, err)?;
+    if let Some(moved) = &plan.moved {
+        show_moved(moved, &request, store, err)?;
+    }
+    let config_edit = plan.moved.as_ref().and_then(|moved| moved.edit.as_ref());
+    if let Step::Paste(_) = plan.step {
+        writeln!(err, "{}", request.host.after)?;
+    }
+    if matches!(plan.step, Step::Nothing(_) | Step::Paste(_)) && config_edit.is_none() {
+        return Ok(0);
+    }
+    if !go_on(&args.place, scene, err)? {
+        return Ok(u8::from(!args.place.dry_run));
+    }
+    if let Some(moved) = plan.moved.as_ref().filter(|_| store == Store::Keyring) {
+        store_secrets(&moved.rendered, err)?;
+    }
+    if let Some(edit) = config_edit {
+        apply(edit, scene, err)?;
+    }
+    match &plan.step {
+        Step::Edit(edit) => apply(edit, scene, err)?,
+        Step::Run(command) => {
+            let code = add_by_command(command, &request, scene, out, err)?;
+            if code != 0 {
+                return Ok(code);
+            }
+        }
+        Step::Nothing(_) | Step::Paste(_) => {}
+    }
+    writeln!(err, "{}", request.host.after)?;
+    if !config.exists() {
+        writeln!(err, "There is no configuration yet: write {}, or see `mcp-proxy import --help`.", config.display())?;
+    }
+    Ok(0)
+}
+
+/// Runs the host's own command; where it did not add the entry, the file is edited.
+fn add_by_command(
+    command: &Run,
+    request: &Request,
+    scene: &Scene,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    if let Err(error) = command.apply(&scene.around) {
+        writeln!(err, "{error}")?;
+    }
+    match request.without_cli().install(None) {
+        Ok(Plan { step: Step::Edit(edit), .. }) => {
+            writeln!(err, "The command did not add the entry; the file is edited in its place.")?;
+            out.write_all(edit.diff.as_bytes())?;
+            apply(&edit, scene, err)?;
+            Ok(0)
+        }
+        Ok(_) => Ok(0),
+        Err(refusal) => refused(&refusal, out, err),
+    }
+}
+
+/// As [`run_uninstall`], in a scene of one's own.
+///
+/// # Errors
+///
+/// As [`run_uninstall`].
+pub fn run_uninstall_in(
+    args: &UninstallArgs,
+    scene: &Scene,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let request = request(&args.place, scene, vec!["run".to_owned()])?;
+    let plan = match request.uninstall() {
+        Ok(plan) => plan,
+        // What install would put in is no help for taking out.
+        Err(refusal) => return refused(&Refusal { snippet: String::new(), ..refusal }, out, err),
+    };
+    show(&plan, out, err)?;
+    if matches!(plan.step, Step::Nothing(_) | Step::Paste(_)) {
+        return Ok(0);
+    }
+    if !go_on(&args.place, scene, err)? {
+        return Ok(u8::from(!args.place.dry_run));
+    }
+    let edit = match plan.step {
+        Step::Edit(edit) => Some(edit),
+        Step::Run(command) => {
+            if let Err(error) = command.apply(&scene.around) {
+                writeln!(err, "{error}")?;
+            }
+            match request.without_cli().uninstall() {
+                Ok(Plan { step: Step::Edit(edit), .. }) => Some(edit),
+                _ => None,
+            }
+        }
+        Step::Nothing(_) | Step::Paste(_) => None,
+    };
+    if let Some(edit) = edit {
+        apply(&edit, scene, err)?;
+    }
+    writeln!(err, "{}", request.host.after)?;
+    Ok(0)
+}
+
+fn request<'s>(place: &PlaceArgs, scene: &'s Scene, args: Vec<String>) -> anyhow::Result<Request<'s>> {
+    let host = by_id(&place.host).map_err(anyhow::Error::msg)?;
+    let file = match (&place.file, &place.project) {
+        (Some(file), _) => Some(file.clone()),
+        (None, Some(project)) => {
+            let file = host.project_file.with_context(|| format!("{} has no file in projects", host.title))?;
+            Some(project.join(file))
+        }
+        (None, None) => None,
+    };
+    let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if place.name.is_empty() || !place.name.chars().all(valid) {
+        bail!("{:?} can't be the entry's name: letters, digits, `-` and `_` are allowed", place.name);
+    }
+    let command = scene.binary.to_str().context("the path of this program is not UTF-8")?.to_owned();
+    let entry = Entry { name: place.name.clone(), command, args };
+    Ok(Request { host, around: &scene.around, entry, file, use_cli: !place.no_cli })
+}
+
+fn absolute(path: &Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
+    path.into_os_string().into_string().ok().context("the path of the configuration is not UTF-8")
+}
+
+fn show(plan: &Plan, out: &mut dyn Write, err: &mut dyn Write) -> std::io::Result<()> {
+    if let Some(edit) = plan.moved.as_ref().and_then(|moved| moved.edit.as_ref()) {
+        out.write_all(edit.diff.as_bytes())?;
+    }
+    match &plan.step {
+        Step::Nothing(why) => writeln!(err, "{why}")?,
+        Step::Edit(edit) => {
+            out.write_all(edit.diff.as_bytes())?;
+            if edit.removes() {
+                writeln!(err, "{} is removed, since nothing but our entry is in it.", edit.path().display())?;
+            }
+        }
+        Step::Run(command) => writeln!(out, "{}", command.line())?,
+        Step::Paste(snippet) => out.write_all(snippet.as_bytes())?,
+    }
+    for note in &plan.notes {
+        writeln!(err, "{note}")?;
+    }
+    Ok(())
+}
+
+fn show_moved(moved: &Moved, request: &Request, store: Store, err: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(err, "Behind the proxy from now on: {}.", count(moved.names.len(), "server"))?;
+    for left in &moved.stay {
+        writeln!(err, "  {} stays with {}: {}", left.name, request.host.title, left.why)?;
+    }
+    report(&moved.import, &moved.rendered, store, request.around, err)
+}
+
+fn refused(refusal: &Refusal, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    writeln!(err, "{}.", refusal.why)?;
+    out.write_all(refusal.snippet.as_bytes())?;
+    Ok(1)
+}
+
+/// Whether the change is to be made: asked of the person if there is one.
+fn go_on(place: &PlaceArgs, scene: &Scene, err: &mut dyn Write) -> anyhow::Result<bool> {
+    if place.dry_run {
+        writeln!(err, "Nothing was written (--dry-run).")?;
+        return Ok(false);
+    }
+    if place.yes {
+        return Ok(true);
+    }
+    if !scene.interactive {
+        bail!("nobody can be asked here: give --yes to write this, or --dry-run to see it only");
+    }
+    write!(err, "Write this? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !agreed {
+        writeln!(err, "Nothing was written.")?;
+    }
+    Ok(agreed)
+}
+
+fn apply(edit: &Edit, scene: &Scene, err: &mut dyn Write) -> anyhow::Result<()> {
+    let copy = edit.apply(scene.unix_seconds)?;
+    let path = scene.around.tilde(edit.path());
+    let done = if edit.removes() { "Removed" } else { "Wrote" };
+    match copy {
+        Some(copy) => writeln!(err, "{done} {path}; what it was before is in {}.", scene.around.tilde(&copy))?,
+        None => writeln!(err, "{done} {path}.")?,
+    }
+    Ok(())
+}
