@@ -10,7 +10,7 @@ pub(super) fn set(text: &str, key: &str, name: &str, fields: &[Field]) -> Result
     let mut lines = Lines::of(text);
     let Some(root) = yaml::parse(text)? else {
         lines.end_last();
-        lines.list.extend(block(Some(key), name, 2, 2, fields));
+        lines.insert(lines.list.len(), block(Some(key), name, 2, 2, fields));
         return Ok(lines.join());
     };
     if !matches!(root.content, Content::Map(_)) || root.flow {

@@ -269,6 +269,8 @@ impl Request<'_> {
         }
         if let Some((copy, before)) = self.exact_copy(&snapshot.path, &document, &text, &name) {
             let backup = copy.map_or(Backup::None, Backup::Drop);
+            let restored = before.as_deref().and_then(|text| Some(Document::parse(self.host, text).ok()?.value));
+            let values: Vec<&Value> = values.into_iter().chain(&restored).collect();
             let edit = Edit::new(snapshot, before, backup, self.around, &values);
             return Ok(Plan { step: Step::Edit(edit), moved: None, notes: Vec::new() });
         }

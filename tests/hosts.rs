@@ -1,0 +1,548 @@
+//! Getting into and out of hosts: realistic files of every host, to the byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mcp_proxy::cli::import::{ImportArgs, run_in as import};
+use mcp_proxy::cli::install::{
+    InstallArgs, PlaceArgs, Scene, UninstallArgs, run_in as install, run_uninstall_in as uninstall,
+};
+use mcp_proxy::hosts::{Format, HOSTS, Platform, Surroundings, by_id};
+
+const BINARY: &str = "/opt/tools/bin/mcp-proxy";
+
+/// A home directory of one's own.
+struct Home {
+    directory: tempfile::TempDir,
+    scene: Scene,
+}
+
+/// What a command said.
+struct Said {
+    code: Result<u8, String>,
+    out: String,
+    err: String,
+}
+
+impl Home {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let around = Surroundings { platform: Platform::Linux, home: directory.path().to_owned(), vars: BTreeMap::new() };
+        let scene = Scene { around, binary: PathBuf::from(BINARY), unix_seconds: 1_764_000_000, interactive: false };
+        Self { directory, scene }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    fn host_file(&self, host: &str) -> PathBuf {
+        self.scene.around.host_file(by_id(host).expect("known")).expect("it has a file")
+    }
+
+    fn place(&self, host: &str) -> PlaceArgs {
+        PlaceArgs {
+            host: host.to_owned(),
+            file: None,
+            project: None,
+            no_cli: false,
+            name: "hub".to_owned(),
+            dry_run: false,
+            yes: true,
+        }
+    }
+
+    fn install(&self, place: PlaceArgs, replace: bool) -> Said {
+        // The configuration is named, so that nothing of this machine's person is looked at.
+        let args = InstallArgs { place, config: Some(self.path("mcp-proxy.toml")), replace, keyring: false };
+        said(|out, err| install(&args, &self.scene, out, err))
+    }
+
+    fn uninstall(&self, place: PlaceArgs) -> Said {
+        said(|out, err| uninstall(&UninstallArgs { place }, &self.scene, out, err))
+    }
+
+    fn import(&self, source: &str, output: Option<&Path>) -> Said {
+        let args = ImportArgs {
+            source: source.to_owned(),
+            host: None,
+            output: output.map(Path::to_owned),
+            keyring: false,
+            json: false,
+        };
+        said(|out, err| import(&args, &self.scene, out, err))
+    }
+
+    /// The names in a directory.
+    fn beside(&self, path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path.parent().expect("a parent")).expect("listed");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn said(run: impl FnOnce(&mut dyn std::io::Write, &mut dyn std::io::Write) -> anyhow::Result<u8>) -> Said {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(&mut out, &mut err).map_err(|error| format!("{error:#}"));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Said { code, out: text(out), err: text(err) }
+}
+
+/// A file of each host as people have it: comments where they may stand, odd indentation, unknown keys.
+fn samples() -> Vec<(&'static str, &'static str)> {
+    let mcp_servers = "{\n   \"theme\": \"dark\",\n   \"mcpServers\": {\n      \"github\": {\n         \"command\": \"npx\",\n         \
+         \"args\": [\"-y\",   \"@example/github\"],\n         \"env\": { \"GITHUB_TOKEN\": \"open-sesame\" }\n      }\n   },\n   \
+         \"other\": [1,2,  3]\n}\n";
+    vec![
+        ("claude-desktop", mcp_servers),
+        ("claude-desktop", "{\"mcpServers\":{},\"globalShortcut\":\"\"}"),
+        ("claude-desktop", "{}"),
+        ("claude-desktop", ""),
+        ("claude-desktop", "{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"a\"}\n\t}\n}"),
+        ("claude-code", "{\n  \"numStartups\": 12,\n  \"projects\": {\n    \"/home/ada/app\": { \"mcpServers\": {} }\n  }\n}\n"),
+        ("cursor", "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"url\": \"https://docs.example.com/mcp\" }, // remote\n  },\n}\n"),
+        ("cursor", mcp_servers),
+        ("vscode", "{\n\t// Servers of the team\n\t\"inputs\": [ { \"id\": \"t\", \"type\": \"promptString\", \"password\": true } ],\n\t\"servers\": {\n\t\t\"a\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"command\": \"uvx\", /* fast */\n\t\t\t\"args\": [ \"example\" ],\n\t\t},\n\t},\n}\n"),
+        ("windsurf", mcp_servers),
+        ("zed", "// Zed settings\n//\n{\n  \"vim_mode\": true,\n  \"context_servers\": {\n    \"a\": {\n      \"command\": { \"path\": \"a\", \"args\": [], \"env\": null },\n      \"settings\": {}\n    },\n  },\n  \"buffer_font_size\": 15, // large\n}\n"),
+        ("zed", "{\n  \"ui_font_size\": 16\n}\n"),
+        ("codex", "# My settings\nmodel = \"gpt-5\"   # fast\n\n[mcp_servers.a]\n  command = \"npx\"\n  args = [ \"-y\",\n    \"@example/a\" ]\nenv = { \"TOKEN\" = \"open-sesame\" }\n\n[profiles.work]\nmodel='x'\n# the end\n"),
+        ("codex", "model = \"gpt-5\""),
+        ("codex", ""),
+        ("codex", "mcp_servers = { a = { command = 'a' } }\nmodel = \"x\"\n"),
+        ("gemini", "{\n    // the key is in the shell\n    \"selectedAuthType\": \"x\",\n    \"mcpServers\": {\n        \"a\": { \"command\": \"a\", \"timeout\": 5000, \"trust\": true }\n    }\n}\n"),
+        ("cline", mcp_servers),
+        ("goose", "# goose\nGOOSE_PROVIDER: anthropic\nextensions:\n    developer:\n        bundled: true\n        enabled: true   # always\n        name: developer\n        type: builtin\n    # a comment on git\n    git:\n        cmd: uvx\n        args:\n        - mcp-server-git\n        enabled: true\n        envs: {}\n        type: stdio\n\n# after\nGOOSE_MODEL: x\n"),
+        ("goose", "GOOSE_PROVIDER: anthropic\nextensions: {} # none yet\nGOOSE_MODEL: x"),
+        ("goose", "GOOSE_PROVIDER: anthropic\n"),
+        ("goose", "extensions:\nGOOSE_MODEL: x\n"),
+        ("goose", "extensions:\n  git:\n    type: stdio\n    cmd: git-mcp"),
+        ("opencode", "{\n  \"$schema\": \"https://opencode.example/config.json\",\n  \"mcp\": {\n    \"a\": {\n      \"type\": \"local\",\n      \"command\": [\"npx\", \"a\"], // list\n      \"environment\": { \"K\": \"{env:K}\" },\n    },\n  },\n}\n"),
+        ("lm-studio", mcp_servers),
+        ("junie", "{ \"mcpServers\" : { } }\n"),
+        ("jetbrains-copilot", "{\"servers\": {\"a\": {\"type\": \"http\", \"url\": \"https://docs.example.com\"}}}"),
+        ("copilot-cli", mcp_servers),
+        ("roo", mcp_servers),
+        ("kiro", mcp_servers),
+        ("antigravity", "{\n  \"mcpServers\": {\n    \"a\": {\n      \"serverUrl\": \"https://docs.example.com\"\n    }\n  }\n}"),
+        ("amazon-q", mcp_servers),
+    ]
+}
+
+#[test]
+fn every_host_has_a_sample() {
+    for host in HOSTS.iter().filter(|host| host.format != Format::Paste && host.id != "continue") {
+        assert!(samples().iter().any(|(id, _)| *id == host.id), "{}", host.id);
+    }
+}
+
+#[test]
+fn install_and_uninstall_leave_the_file_as_it_was() {
+    for (host, text) in samples() {
+        for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+            for replace in [false, true] {
+                round_trip(host, &text, replace);
+            }
+        }
+    }
+}
+
+fn round_trip(host: &str, text: &str, replace: bool) {
+    let home = Home::new();
+    let file = home.host_file(host);
+    home.write(&file, text);
+    let told = home.install(home.place(host), replace);
+    assert_eq!(told.code, Ok(0), "{host}\n{text}\n{}", told.err);
+    assert!(!told.out.contains("open-sesame") && !told.err.contains("open-sesame"), "{}", told.out);
+    let after = fs::read_to_string(&file).expect("read");
+    assert!(after.contains(BINARY), "{host}\n{after}");
+    if !replace {
+        // All lines of before are there, in their order; only commas come in.
+        let bare = |line: &str| line.trim().trim_end_matches(',').to_owned();
+        let mut lines = after.lines().map(bare);
+        let kept = text.lines().map(bare).filter(|line| line.len() > 3 && !line.contains("extensions") && !line.contains("mcp"));
+        for line in kept {
+            if text.lines().count() > 1 && !line.contains("\"servers\"") {
+                assert!(lines.any(|other| other.contains(&line)), "{host}: {line}\n{after}");
+            }
+        }
+    }
+    if text.contains("\r\n") {
+        assert_eq!(after.matches('\n').count(), after.matches("\r\n").count(), "{host} keeps CRLF\n{after:?}");
+    }
+    assert_eq!(text.starts_with('\u{feff}'), after.starts_with('\u{feff}'), "{host}");
+    if by_id(host).expect("known").format == Format::Json {
+        serde_json::from_str::<serde_json::Value>(after.trim_start_matches('\u{feff}')).expect("strict JSON stays strict");
+    }
+
+    let again = home.install(home.place(host), replace);
+    assert_eq!(again.code, Ok(0), "{host} {}", again.err);
+    assert_eq!(fs::read_to_string(&file).expect("read"), after, "{host}: a second install changes nothing\n{}", again.err);
+
+    let told = home.uninstall(home.place(host));
+    assert_eq!(told.code, Ok(0), "{host} {}", told.err);
+    assert!(!told.out.contains("open-sesame") && !told.err.contains("open-sesame"), "{}", told.out);
+    assert_eq!(fs::read_to_string(&file).expect("read"), text, "{host} replace={replace}");
+    let beside = home.beside(&file);
+    assert_eq!(beside, [file.file_name().expect("a name").to_string_lossy()], "{host}: nothing is left behind");
+    assert!(home.uninstall(home.place(host)).err.contains("no entry of ours"));
+}
+
+#[test]
+fn a_file_that_somebody_changed_since_loses_only_our_entry() {
+    for (host, text) in samples().into_iter().filter(|(_, text)| !text.is_empty()) {
+        let home = Home::new();
+        let file = home.host_file(host);
+        home.write(&file, text);
+        assert_eq!(home.install(home.place(host), false).code, Ok(0));
+        let after = fs::read_to_string(&file).expect("read");
+        let space = if after.ends_with('\n') { "\n" } else { " \n" };
+        fs::write(&file, format!("{after}{space}")).expect("written");
+        let told = home.uninstall(home.place(host));
+        assert_eq!(told.code, Ok(0), "{host} {}", told.err);
+        let left = fs::read_to_string(&file).expect("read");
+        assert!(!left.contains("mcp-proxy"), "{host}\n{left}");
+        for word in ["open-sesame", "// mine", "# after", "/* fast */", "# the end", "# a comment on git"] {
+            assert_eq!(text.contains(word), left.contains(word), "{host} {word}\n{left}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_we_made_is_removed_again() {
+    for host in HOSTS.iter().filter(|host| host.format != Format::Paste) {
+        let home = Home::new();
+        let file = home.host_file(host.id);
+        assert_eq!(home.install(home.place(host.id), false).code, Ok(0));
+        assert!(fs::read_to_string(&file).expect("written").contains(BINARY), "{}", host.id);
+        let told = home.uninstall(home.place(host.id));
+        assert_eq!(told.code, Ok(0), "{}", host.id);
+        assert!(!file.exists() && home.beside(&file).is_empty(), "{} {}", host.id, told.err);
+    }
+}
+
+#[test]
+fn what_is_written_is_what_the_host_takes() {
+    let check = |host: &str, expected: &str| {
+        let home = Home::new();
+        let file = home.host_file(host);
+        let told = home.install(home.place(host), false);
+        assert_eq!(told.code, Ok(0), "{}", told.err);
+        let config = home.path("mcp-proxy.toml");
+        let text = fs::read_to_string(&file).expect("written").replace(&config.display().to_string(), "CONFIG");
+        assert_eq!(text, expected, "{host}");
+    };
+    check(
+        "claude-desktop",
+        "{\n  \"mcpServers\": {\n    \"hub\": {\n      \"command\": \"/opt/tools/bin/mcp-proxy\",\n      \
+         \"args\": [\"run\", \"--config\", \"CONFIG\"]\n    }\n  }\n}\n",
+    );
+    check(
+        "codex",
+        "[mcp_servers.hub]\ncommand = \"/opt/tools/bin/mcp-proxy\"\nargs = [\"run\", \"--config\", \"CONFIG\"]\n\
+         startup_timeout_sec = 30\ntool_timeout_sec = 600\n",
+    );
+    check(
+        "goose",
+        "extensions:\n  hub:\n    enabled: true\n    type: stdio\n    name: hub\n    description: MCP hub\n    \
+         cmd: /opt/tools/bin/mcp-proxy\n    args: [run, \"--config\", CONFIG]\n    envs: {}\n    env_keys: []\n    timeout: 300\n",
+    );
+    check(
+        "continue",
+        "name: hub\nversion: 0.0.1\nschema: v1\nmcpServers:\n  - name: hub\n    command: /opt/tools/bin/mcp-proxy\n    \
+         args: [run, \"--config\", CONFIG]\n",
+    );
+    check(
+        "opencode",
+        "{\n  \"mcp\": {\n    \"hub\": {\n      \"type\": \"local\",\n      \"command\": [\"/opt/tools/bin/mcp-proxy\", \"run\", \
+         \"--config\", \"CONFIG\"],\n      \"enabled\": true\n    }\n  }\n}\n",
+    );
+}
+
+const SIX: &str = r#"{
+  "globalShortcut": "Ctrl+Space",
+    "mcpServers": {
+    "filesystem": { "command": "npx", "args": ["-y", "@example/server-filesystem", "/home/ada/notes"] },
+    "github": {
+      "command": "npx", "args": ["-y", "@example/server-github"],
+      "env": { "GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_Sesame0123456789abcdefABCDEF01234567" }
+    },
+    "My Database": { "command": "uvx", "args": ["example-postgres", "postgres://ada:s3same@db.example.com/app"] },
+    "time": { "command": "uvx", "args": ["example-time", "--local-timezone", "Europe/Paris"] },
+    "search": { "command": "/usr/bin/node", "args": ["server.js", "--api-key", "sesame-key"], "env": { "LOG_LEVEL": "info" } },
+    "memory": { "command": "npx", "args": ["-y", "@example/memory"], "disabled": true }
+  }
+}
+"#;
+
+const SECRETS: [&str; 3] = ["ghp_Sesame0123456789abcdefABCDEF01234567", "s3same", "sesame-key"];
+
+#[test]
+fn three_commands_move_a_host_over_and_back() {
+    let home = Home::new();
+    let file = home.host_file("claude-desktop");
+    home.write(&file, SIX);
+    let config = home.path("mcp-proxy.toml");
+
+    let told = home.import("claude-desktop", Some(&config));
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    let toml = fs::read_to_string(&config).expect("written");
+    let parsed = mcp_proxy::config::parse(&config, &toml, None);
+    assert!(parsed.sound(), "{:?}\n{toml}", parsed.faults);
+    let keys: Vec<&str> = parsed.config.servers.iter().map(|server| server.key.as_str()).collect();
+    assert_eq!(keys, ["filesystem", "github", "My-Database", "time", "search"], "memory is disabled");
+    for name in ["GITHUB_PERSONAL_ACCESS_TOKEN", "MY_DATABASE_PASSWORD", "SEARCH_API_KEY"] {
+        assert!(told.err.contains(&format!("export {name}=…")), "{}", told.err);
+        assert!(toml.contains(&format!("${{env:{name}}}")), "{toml}");
+    }
+
+    let switched = home.install(home.place("claude-desktop"), true);
+    assert_eq!(switched.code, Ok(0), "{}", switched.err);
+    assert_eq!(fs::read_to_string(&config).expect("read"), toml, "they were there already");
+    let text = fs::read_to_string(&file).expect("read");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("strict");
+    assert_eq!(value["mcpServers"].as_object().expect("a table").keys().collect::<Vec<_>>(), ["hub"]);
+    assert_eq!(value["globalShortcut"], "Ctrl+Space");
+
+    let undone = home.uninstall(home.place("claude-desktop"));
+    assert_eq!(undone.code, Ok(0), "{}", undone.err);
+    assert_eq!(fs::read_to_string(&file).expect("read"), SIX);
+    assert_eq!(home.beside(&file), ["claude_desktop_config.json"]);
+    for secret in SECRETS {
+        assert!(!toml.contains(secret), "{secret}\n{toml}");
+        for told in [&told, &switched, &undone] {
+            assert!(!told.out.contains(secret) && !told.err.contains(secret), "{secret}\n{}{}", told.out, told.err);
+        }
+    }
+}
+
+#[test]
+fn replace_adds_to_a_configuration_that_is_there() {
+    let home = Home::new();
+    let file = home.host_file("claude-desktop");
+    home.write(&file, SIX);
+    let config = home.path("mcp-proxy.toml");
+    let own = "# mine\r\n[servers.github]\r\ncommand = \"other\"\r\nenv = { A = \"${env:SEARCH_API_KEY}\" }\r\n";
+    home.write(&config, own);
+    let told = home.install(home.place("claude-desktop"), true);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    let toml = fs::read_to_string(&config).expect("read");
+    assert!(toml.starts_with(own.trim_end()), "{toml}");
+    assert_eq!(toml.matches('\n').count(), toml.matches("\r\n").count());
+    assert!(toml.contains("[servers.github-2]") && toml.contains("${env:SEARCH_SEARCH_API_KEY}"), "{toml}");
+    let parsed = mcp_proxy::config::parse(&config, &toml, None);
+    assert!(parsed.sound(), "{:?}\n{toml}", parsed.faults);
+    assert_eq!(parsed.config.servers.len(), 6);
+    assert!(home.beside(&config).contains(&"mcp-proxy.toml.bak-1764000000".to_owned()));
+}
+
+#[test]
+fn what_cannot_work_behind_the_proxy_stays_with_the_host() {
+    let home = Home::new();
+    let file = home.host_file("vscode");
+    home.write(
+        &file,
+        r#"{ "servers": {
+            "docs": { "type": "http", "url": "https://docs.example.com/mcp" },
+            "lint": { "command": "lint", "args": ["${workspaceFolder}"] },
+            "a": { "command": "a" }, "twin": { "command": "a" } } }"#,
+    );
+    let told = home.install(home.place("vscode"), true);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    let text = fs::read_to_string(&file).expect("read");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let names: Vec<_> = value["servers"].as_object().expect("a table").keys().collect();
+    assert_eq!(names, ["docs", "lint", "hub"]);
+    assert!(told.err.contains("docs stays") && told.err.contains("lint stays"), "{}", told.err);
+}
+
+#[test]
+fn a_change_after_replace_is_told() {
+    let home = Home::new();
+    let file = home.host_file("claude-desktop");
+    home.write(&file, SIX);
+    assert_eq!(home.install(home.place("claude-desktop"), true).code, Ok(0));
+    let text = fs::read_to_string(&file).expect("read").replace("Ctrl+Space", "");
+    fs::write(&file, text).expect("written");
+    let told = home.uninstall(home.place("claude-desktop"));
+    assert_eq!(told.code, Ok(0));
+    assert!(told.err.contains("not put back: filesystem, github"), "{}", told.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_a_link() {
+    let home = Home::new();
+    let file = home.host_file("cursor");
+    let real = home.path("dotfiles/cursor.json");
+    home.write(&real, "{}\n");
+    fs::create_dir_all(file.parent().expect("a parent")).expect("made");
+    std::os::unix::fs::symlink(&real, &file).expect("linked");
+    assert_eq!(home.install(home.place("cursor"), false).code, Ok(0));
+    assert!(fs::symlink_metadata(&file).expect("there").is_symlink());
+    assert!(fs::read_to_string(&real).expect("read").contains(BINARY));
+    assert_eq!(home.uninstall(home.place("cursor")).code, Ok(0));
+    assert_eq!(fs::read_to_string(&real).expect("read"), "{}\n");
+    assert!(fs::symlink_metadata(&file).expect("there").is_symlink());
+}
+
+#[test]
+fn a_broken_file_is_not_touched() {
+    for (host, text) in [
+        ("claude-desktop", "{ // no comments here\n}"),
+        ("claude-desktop", "[]"),
+        ("claude-desktop", "{\"mcpServers\": []}"),
+        ("cursor", "{ \"mcpServers\": { "),
+        ("codex", "model = \n"),
+        ("goose", "a: [1\nb: 2\n"),
+        ("goose", "extensions: { a: { type: stdio, cmd: a } }\n"),
+        ("continue", "name: another\nmcpServers: []\n"),
+    ] {
+        let home = Home::new();
+        let file = home.host_file(host);
+        home.write(&file, text);
+        let told = home.install(home.place(host), false);
+        assert_eq!(told.code, Ok(1), "{host} {text} {}", told.err);
+        assert!(told.out.contains(BINARY), "the snippet is printed: {}", told.out);
+        assert_eq!(fs::read_to_string(&file).expect("read"), text);
+        assert_eq!(home.beside(&file).len(), 1);
+    }
+}
+
+#[test]
+fn a_foreign_entry_of_our_name_is_not_overwritten() {
+    let home = Home::new();
+    let file = home.host_file("cursor");
+    let text = "{\"mcpServers\": {\"hub\": {\"command\": \"other\"}}}";
+    home.write(&file, text);
+    let told = home.install(home.place("cursor"), false);
+    assert_eq!(told.code, Ok(1));
+    assert!(told.err.contains("--name"), "{}", told.err);
+    assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    let named = PlaceArgs { name: "proxy".to_owned(), ..home.place("cursor") };
+    assert_eq!(home.install(named, false).code, Ok(0));
+    assert_eq!(home.uninstall(home.place("cursor")).code, Ok(0));
+    assert_eq!(fs::read_to_string(&file).expect("read"), text);
+}
+
+#[test]
+fn an_older_entry_is_brought_up_to_date_and_keeps_what_was_added() {
+    for (host, text) in [
+        ("cursor", "{\"mcpServers\": {\"hub\": {\"command\": \"/old/mcp-proxy\", \"args\": [\"run\"], \"timeout\": 9}}}"),
+        ("codex", "[mcp_servers.hub]\ncommand = \"/old/mcp-proxy\" # moved\nargs = [\"run\"]\ntimeout = 9\n"),
+        ("goose", "extensions:\n  hub:\n    type: stdio\n    cmd: /old/mcp-proxy\n    args:\n    - run\n    timeout: 9\n"),
+    ] {
+        let home = Home::new();
+        let file = home.host_file(host);
+        home.write(&file, text);
+        let told = home.install(home.place(host), false);
+        assert_eq!(told.code, Ok(0), "{host} {}", told.err);
+        let after = fs::read_to_string(&file).expect("read");
+        assert!(after.contains(BINARY) && !after.contains("/old/") && after.contains('9'), "{after}");
+        assert_eq!(text.contains("# moved"), after.contains("# moved"), "{after}");
+    }
+}
+
+#[test]
+fn without_a_person_nothing_is_written_unasked() {
+    let home = Home::new();
+    let file = home.host_file("cursor");
+    home.write(&file, SIX);
+    let told = home.install(PlaceArgs { yes: false, ..home.place("cursor") }, true);
+    assert!(told.code.expect_err("nobody can be asked").contains("--yes"));
+    let told = home.install(PlaceArgs { yes: false, dry_run: true, ..home.place("cursor") }, true);
+    assert_eq!(told.code, Ok(0));
+    assert!(told.out.contains("+      \"args\"") || told.out.contains("+"), "{}", told.out);
+    assert!(told.err.contains("--dry-run"));
+    assert_eq!(fs::read_to_string(&file).expect("read"), SIX);
+    assert!(!home.path("mcp-proxy.toml").exists());
+    for secret in SECRETS {
+        assert!(!told.out.contains(secret) && !told.err.contains(secret), "{secret}\n{}{}", told.out, told.err);
+    }
+}
+
+#[test]
+fn an_unknown_host_lists_the_known() {
+    let home = Home::new();
+    let told = home.install(home.place("emacs"), false);
+    let error = told.code.expect_err("unknown");
+    assert!(error.contains("claude-desktop") && error.contains("opencode"), "{error}");
+    let error = home.import("emacs", None).code.expect_err("unknown");
+    assert!(error.contains("no file emacs") && error.contains("claude-desktop"), "{error}");
+}
+
+#[test]
+fn a_host_without_a_file_gets_a_snippet() {
+    let home = Home::new();
+    let told = home.install(home.place("jetbrains-ai"), false);
+    assert_eq!(told.code, Ok(0));
+    assert!(told.out.contains("mcpServers") && told.err.contains("As JSON"), "{}{}", told.out, told.err);
+}
+
+#[test]
+fn a_project_has_a_file_of_its_own() {
+    let home = Home::new();
+    let project = home.path("app");
+    let place = || PlaceArgs { project: Some(project.clone()), ..home.place("vscode") };
+    assert_eq!(home.install(place(), false).code, Ok(0));
+    assert!(fs::read_to_string(project.join(".vscode/mcp.json")).expect("written").contains(BINARY));
+    assert_eq!(home.uninstall(place()).code, Ok(0));
+    assert!(!project.join(".vscode/mcp.json").exists());
+}
+
+/// A command of the host that writes the file as the host would.
+#[cfg(unix)]
+fn fake_claude(home: &mut Home, body: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = home.path("bin/claude");
+    home.write(&program, &format!("#!/bin/sh\necho \"$@\" >> '{}'\n{body}\n", home.path("calls").display()));
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+    let path = format!("{}:/usr/bin:/bin", home.path("bin").display());
+    home.scene.around.vars.insert("PATH".into(), path.into());
+}
+
+#[cfg(unix)]
+#[test]
+fn the_hosts_own_command_is_used() {
+    let mut home = Home::new();
+    let file = home.host_file("claude-code");
+    let body = format!(
+        "if [ \"$2\" = add ]; then echo '{{\"mcpServers\":{{\"hub\":{{\"command\":\"{BINARY}\",\"args\":[\"run\"]}}}},\"n\":2}}'; \
+         else echo '{{\"mcpServers\":{{}},\"n\":3}}'; fi > '{}'",
+        file.display()
+    );
+    fake_claude(&mut home, &body);
+    home.write(&file, "{\"n\":1}");
+    let args = |home: &Home| InstallArgs { place: home.place("claude-code"), config: None, replace: false, keyring: false };
+    let told = said(|out, err| install(&args(&home), &home.scene, out, err));
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    assert!(told.out.contains("mcp add --scope user hub -- /opt/tools/bin/mcp-proxy run"), "{}", told.out);
+    assert!(!told.err.contains("in its place"), "{}", told.err);
+    assert_eq!(home.uninstall(home.place("claude-code")).code, Ok(0));
+    let calls = fs::read_to_string(home.path("calls")).expect("it was called");
+    assert_eq!(calls, format!("mcp add --scope user hub -- {BINARY} run\nmcp remove --scope user hub\n"));
+    assert_eq!(home.beside(&file).iter().filter(|name| name.contains(".bak-")).count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_command_that_fails_is_replaced_by_an_edit() {
+    let mut home = Home::new();
+    let file = home.host_file("claude-code");
+    fake_claude(&mut home, "echo 'not logged in' >&2; exit 1");
+    home.write(&file, "{\"n\":1}");
+    let told = home.install(home.place("claude-code"), false);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    assert!(told.err.contains("not logged in") && told.err.contains("in its place"), "{}", told.err);
+    assert!(fs::read_to_string(&file).expect("read").contains(BINARY));
+    assert_eq!(home.uninstall(home.place("claude-code")).code, Ok(0));
+    assert_eq!(fs::read_to_string(&file).expect("read"), "{\"n\":1}");
+}
