@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{check, list, run, schema, send, unknown};
+use super::{check, import, install, list, run, schema, send, unknown};
 use crate::config;
 use crate::runtime::ledger;
 
@@ -56,6 +56,12 @@ enum Command {
     Prompt(send::PromptArgs),
     /// Calls of which nobody knows whether they ran
     Unknown(unknown::UnknownArgs),
+    /// Turn the servers of a host into our configuration
+    Import(import::ImportArgs),
+    /// Put the proxy into a host's configuration
+    Install(install::InstallArgs),
+    /// Take the proxy out of a host's configuration
+    Uninstall(install::UninstallArgs),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// Keep a secret in the system's keyring, for ${keyring:NAME}
@@ -109,6 +115,9 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
             unknown::run(&args, &dir, ledger::unix_now(), &mut out)?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(Command::Import(args)) => Ok(import::run(&args, &mut out, &mut std::io::stderr())?.into()),
+        Some(Command::Install(args)) => Ok(install::run(&args, &mut out, &mut std::io::stderr())?.into()),
+        Some(Command::Uninstall(args)) => Ok(install::run_uninstall(&args, &mut out, &mut std::io::stderr())?.into()),
         Some(Command::Schema) => {
             writeln!(out, "{:#}", config::schema())?;
             Ok(ExitCode::SUCCESS)

@@ -415,6 +415,17 @@ impl Row {
     }
 }
 
+// === impl Exit ===
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => f.write_str(signal),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
