@@ -28,7 +28,8 @@ struct Said {
 impl Home {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let around = Surroundings { platform: Platform::Linux, home: directory.path().to_owned(), vars: BTreeMap::new() };
+        let around =
+            Surroundings { platform: Platform::Linux, home: directory.path().to_owned(), vars: BTreeMap::new() };
         let scene = Scene { around, binary: PathBuf::from(BINARY), unix_seconds: 1_764_000_000, interactive: false };
         Self { directory, scene }
     }
@@ -107,32 +108,59 @@ fn samples() -> Vec<(&'static str, &'static str)> {
         ("claude-desktop", "{}"),
         ("claude-desktop", ""),
         ("claude-desktop", "{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"a\"}\n\t}\n}"),
-        ("claude-code", "{\n  \"numStartups\": 12,\n  \"projects\": {\n    \"/home/ada/app\": { \"mcpServers\": {} }\n  }\n}\n"),
-        ("cursor", "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"url\": \"https://docs.example.com/mcp\" }, // remote\n  },\n}\n"),
+        (
+            "claude-code",
+            "{\n  \"numStartups\": 12,\n  \"projects\": {\n    \"/home/ada/app\": { \"mcpServers\": {} }\n  }\n}\n",
+        ),
+        (
+            "cursor",
+            "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"url\": \"https://docs.example.com/mcp\" }, // remote\n  },\n}\n",
+        ),
         ("cursor", mcp_servers),
-        ("vscode", "{\n\t// Servers of the team\n\t\"inputs\": [ { \"id\": \"t\", \"type\": \"promptString\", \"password\": true } ],\n\t\"servers\": {\n\t\t\"a\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"command\": \"uvx\", /* fast */\n\t\t\t\"args\": [ \"example\" ],\n\t\t},\n\t},\n}\n"),
+        (
+            "vscode",
+            "{\n\t// Servers of the team\n\t\"inputs\": [ { \"id\": \"t\", \"type\": \"promptString\", \"password\": true } ],\n\t\"servers\": {\n\t\t\"a\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"command\": \"uvx\", /* fast */\n\t\t\t\"args\": [ \"example\" ],\n\t\t},\n\t},\n}\n",
+        ),
         ("windsurf", mcp_servers),
-        ("zed", "// Zed settings\n//\n{\n  \"vim_mode\": true,\n  \"context_servers\": {\n    \"a\": {\n      \"command\": { \"path\": \"a\", \"args\": [], \"env\": null },\n      \"settings\": {}\n    },\n  },\n  \"buffer_font_size\": 15, // large\n}\n"),
+        (
+            "zed",
+            "// Zed settings\n//\n{\n  \"vim_mode\": true,\n  \"context_servers\": {\n    \"a\": {\n      \"command\": { \"path\": \"a\", \"args\": [], \"env\": null },\n      \"settings\": {}\n    },\n  },\n  \"buffer_font_size\": 15, // large\n}\n",
+        ),
         ("zed", "{\n  \"ui_font_size\": 16\n}\n"),
-        ("codex", "# My settings\nmodel = \"gpt-5\"   # fast\n\n[mcp_servers.a]\n  command = \"npx\"\n  args = [ \"-y\",\n    \"@example/a\" ]\nenv = { \"TOKEN\" = \"open-sesame\" }\n\n[profiles.work]\nmodel='x'\n# the end\n"),
+        (
+            "codex",
+            "# My settings\nmodel = \"gpt-5\"   # fast\n\n[mcp_servers.a]\n  command = \"npx\"\n  args = [ \"-y\",\n    \"@example/a\" ]\nenv = { \"TOKEN\" = \"open-sesame\" }\n\n[profiles.work]\nmodel='x'\n# the end\n",
+        ),
         ("codex", "model = \"gpt-5\""),
         ("codex", ""),
         ("codex", "mcp_servers = { a = { command = 'a' } }\nmodel = \"x\"\n"),
-        ("gemini", "{\n    // the key is in the shell\n    \"selectedAuthType\": \"x\",\n    \"mcpServers\": {\n        \"a\": { \"command\": \"a\", \"timeout\": 5000, \"trust\": true }\n    }\n}\n"),
+        (
+            "gemini",
+            "{\n    // the key is in the shell\n    \"selectedAuthType\": \"x\",\n    \"mcpServers\": {\n        \"a\": { \"command\": \"a\", \"timeout\": 5000, \"trust\": true }\n    }\n}\n",
+        ),
         ("cline", mcp_servers),
-        ("goose", "# goose\nGOOSE_PROVIDER: anthropic\nextensions:\n    developer:\n        bundled: true\n        enabled: true   # always\n        name: developer\n        type: builtin\n    # a comment on git\n    git:\n        cmd: uvx\n        args:\n        - mcp-server-git\n        enabled: true\n        envs: {}\n        type: stdio\n\n# after\nGOOSE_MODEL: x\n"),
+        (
+            "goose",
+            "# goose\nGOOSE_PROVIDER: anthropic\nextensions:\n    developer:\n        bundled: true\n        enabled: true   # always\n        name: developer\n        type: builtin\n    # a comment on git\n    git:\n        cmd: uvx\n        args:\n        - mcp-server-git\n        enabled: true\n        envs: {}\n        type: stdio\n\n# after\nGOOSE_MODEL: x\n",
+        ),
         ("goose", "GOOSE_PROVIDER: anthropic\nextensions: {} # none yet\nGOOSE_MODEL: x"),
         ("goose", "GOOSE_PROVIDER: anthropic\n"),
         ("goose", "extensions:\nGOOSE_MODEL: x\n"),
         ("goose", "extensions:\n  git:\n    type: stdio\n    cmd: git-mcp"),
-        ("opencode", "{\n  \"$schema\": \"https://opencode.example/config.json\",\n  \"mcp\": {\n    \"a\": {\n      \"type\": \"local\",\n      \"command\": [\"npx\", \"a\"], // list\n      \"environment\": { \"K\": \"{env:K}\" },\n    },\n  },\n}\n"),
+        (
+            "opencode",
+            "{\n  \"$schema\": \"https://opencode.example/config.json\",\n  \"mcp\": {\n    \"a\": {\n      \"type\": \"local\",\n      \"command\": [\"npx\", \"a\"], // list\n      \"environment\": { \"K\": \"{env:K}\" },\n    },\n  },\n}\n",
+        ),
         ("lm-studio", mcp_servers),
         ("junie", "{ \"mcpServers\" : { } }\n"),
         ("jetbrains-copilot", "{\"servers\": {\"a\": {\"type\": \"http\", \"url\": \"https://docs.example.com\"}}}"),
         ("copilot-cli", mcp_servers),
         ("roo", mcp_servers),
         ("kiro", mcp_servers),
-        ("antigravity", "{\n  \"mcpServers\": {\n    \"a\": {\n      \"serverUrl\": \"https://docs.example.com\"\n    }\n  }\n}"),
+        (
+            "antigravity",
+            "{\n  \"mcpServers\": {\n    \"a\": {\n      \"serverUrl\": \"https://docs.example.com\"\n    }\n  }\n}",
+        ),
         ("amazon-q", mcp_servers),
     ]
 }
@@ -168,7 +196,10 @@ fn round_trip(host: &str, text: &str, replace: bool) {
         // All lines of before are there, in their order; only commas come in.
         let bare = |line: &str| line.trim().trim_end_matches(',').to_owned();
         let mut lines = after.lines().map(bare);
-        let kept = text.lines().map(bare).filter(|line| line.len() > 3 && !line.contains("extensions") && !line.contains("mcp"));
+        let kept = text
+            .lines()
+            .map(bare)
+            .filter(|line| line.len() > 3 && !line.contains("extensions") && !line.contains("mcp"));
         for line in kept {
             if text.lines().count() > 1 && !line.contains("\"servers\"") {
                 assert!(lines.any(|other| other.contains(&line)), "{host}: {line}\n{after}");
@@ -180,12 +211,18 @@ fn round_trip(host: &str, text: &str, replace: bool) {
     }
     assert_eq!(text.starts_with('\u{feff}'), after.starts_with('\u{feff}'), "{host}");
     if by_id(host).expect("known").format == Format::Json {
-        serde_json::from_str::<serde_json::Value>(after.trim_start_matches('\u{feff}')).expect("strict JSON stays strict");
+        serde_json::from_str::<serde_json::Value>(after.trim_start_matches('\u{feff}'))
+            .expect("strict JSON stays strict");
     }
 
     let again = home.install(home.place(host), replace);
     assert_eq!(again.code, Ok(0), "{host} {}", again.err);
-    assert_eq!(fs::read_to_string(&file).expect("read"), after, "{host}: a second install changes nothing\n{}", again.err);
+    assert_eq!(
+        fs::read_to_string(&file).expect("read"),
+        after,
+        "{host}: a second install changes nothing\n{}",
+        again.err
+    );
 
     let told = home.uninstall(home.place(host));
     assert_eq!(told.code, Ok(0), "{host} {}", told.err);
@@ -436,9 +473,15 @@ fn a_foreign_entry_of_our_name_is_not_overwritten() {
 #[test]
 fn an_older_entry_is_brought_up_to_date_and_keeps_what_was_added() {
     for (host, text) in [
-        ("cursor", "{\"mcpServers\": {\"hub\": {\"command\": \"/old/mcp-proxy\", \"args\": [\"run\"], \"timeout\": 9}}}"),
+        (
+            "cursor",
+            "{\"mcpServers\": {\"hub\": {\"command\": \"/old/mcp-proxy\", \"args\": [\"run\"], \"timeout\": 9}}}",
+        ),
         ("codex", "[mcp_servers.hub]\ncommand = \"/old/mcp-proxy\" # moved\nargs = [\"run\"]\ntimeout = 9\n"),
-        ("goose", "extensions:\n  hub:\n    type: stdio\n    cmd: /old/mcp-proxy\n    args:\n    - run\n    timeout: 9\n"),
+        (
+            "goose",
+            "extensions:\n  hub:\n    type: stdio\n    cmd: /old/mcp-proxy\n    args:\n    - run\n    timeout: 9\n",
+        ),
     ] {
         let home = Home::new();
         let file = home.host_file(host);
@@ -521,7 +564,8 @@ fn the_hosts_own_command_is_used() {
     );
     fake_claude(&mut home, &body);
     home.write(&file, "{\"n\":1}");
-    let args = |home: &Home| InstallArgs { place: home.place("claude-code"), config: None, replace: false, keyring: false };
+    let args =
+        |home: &Home| InstallArgs { place: home.place("claude-code"), config: None, replace: false, keyring: false };
     let told = said(|out, err| install(&args(&home), &home.scene, out, err));
     assert_eq!(told.code, Ok(0), "{}", told.err);
     assert!(told.out.contains("mcp add --scope user hub -- /opt/tools/bin/mcp-proxy run"), "{}", told.out);

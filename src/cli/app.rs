@@ -111,7 +111,8 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
         Some(Command::Read(args)) => send::read(&global, &args, &mut out),
         Some(Command::Prompt(args)) => send::prompt(&global, &args, &mut out),
         Some(Command::Unknown(args)) => {
-            let dir = config::state_dir().context("the system names no directory for the ledger; set XDG_STATE_HOME")?;
+            let dir =
+                config::state_dir().context("the system names no directory for the ledger; set XDG_STATE_HOME")?;
             unknown::run(&args, &dir, ledger::unix_now(), &mut out)?;
             Ok(ExitCode::SUCCESS)
         }

@@ -73,7 +73,18 @@ fn health(global: &Global) -> anyhow::Result<Value> {
 fn print_health(health: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["server", "state", "protocol", "start", "tools", "prompts", "resources", "templates", "noise", "repairs"]);
+    table.set_header([
+        "server",
+        "state",
+        "protocol",
+        "start",
+        "tools",
+        "prompts",
+        "resources",
+        "templates",
+        "noise",
+        "repairs",
+    ]);
     let servers = health["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
     for server in servers {
         let text = |key: &str| match &server[key] {

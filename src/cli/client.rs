@@ -57,7 +57,12 @@ const SHOWN_AFTER: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// The configuration can't be used, or what `work` says.
-pub fn with<T>(global: &Global, starts: Starts, what: &str, work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn with<T>(
+    global: &Global,
+    starts: Starts,
+    what: &str,
+    work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let mut loaded = run::load(global)?;
     let shelf = Shelf::new();
     // The log of a command is for its faults; the file of the running proxies stays theirs.
@@ -172,7 +177,10 @@ impl Client {
     ///
     /// # Errors
     /// The proxy has ended.
-    pub async fn inquire(&mut self, question: impl FnOnce(oneshot::Sender<Value>) -> DeskEvent) -> anyhow::Result<Value> {
+    pub async fn inquire(
+        &mut self,
+        question: impl FnOnce(oneshot::Sender<Value>) -> DeskEvent,
+    ) -> anyhow::Result<Value> {
         let (reply, answer) = oneshot::channel();
         let _ = self.news.send(Event::Desk(question(reply)));
         answer.await.context("the proxy ended before it answered")

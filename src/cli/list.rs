@@ -73,7 +73,12 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
         for entry in entries {
             let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
             let about = entry["description"].as_str().or(entry["title"].as_str()).unwrap_or_default();
-            table.add_row([text(name), text("server"), text("original"), about.lines().next().unwrap_or_default().to_owned()]);
+            table.add_row([
+                text(name),
+                text("server"),
+                text("original"),
+                about.lines().next().unwrap_or_default().to_owned(),
+            ]);
         }
         writeln!(out, "{table}\n")?;
     }
@@ -81,7 +86,12 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
     for server in status["servers"].as_array().into_iter().flatten() {
         if server["state"] != "ready" {
             let why = server["lastError"].as_str().unwrap_or("it is not up yet");
-            writeln!(std::io::stderr(), "Server {} is {}: {why}", server["name"], server["state"].as_str().unwrap_or_default())?;
+            writeln!(
+                std::io::stderr(),
+                "Server {} is {}: {why}",
+                server["name"],
+                server["state"].as_str().unwrap_or_default()
+            )?;
             code = ExitCode::FAILURE;
         }
     }
@@ -89,7 +99,11 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
 }
 
 /// The arrays as they are, byte for byte.
-fn print_json<'a>(text: &str, wanted: impl Iterator<Item = &'a (KindArg, &'a str, &'a str)>, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+fn print_json<'a>(
+    text: &str,
+    wanted: impl Iterator<Item = &'a (KindArg, &'a str, &'a str)>,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
     let lists: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(text)?;
     let members: Vec<String> =
         wanted.filter_map(|(_, member, _)| Some(format!("\"{member}\":{}", lists.get(*member)?))).collect();

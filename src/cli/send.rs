@@ -88,7 +88,11 @@ pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Re
                 Some(text) => writeln!(out, "{text}")?,
                 None => {
                     let length = contents["blob"].as_str().unwrap_or_default().len() / 4 * 3;
-                    writeln!(out, "({}, about {length} bytes; --json shows them)", contents["mimeType"].as_str().unwrap_or("binary"))?;
+                    writeln!(
+                        out,
+                        "({}, about {length} bytes; --json shows them)",
+                        contents["mimeType"].as_str().unwrap_or("binary")
+                    )?;
                 }
             }
         }
@@ -142,12 +146,14 @@ fn arguments(words: &[String], typed: bool) -> anyhow::Result<String> {
     if let [one] = words
         && one.trim_start().starts_with('{')
     {
-        let object: &serde_json::value::RawValue = serde_json::from_str(one).context("the arguments are no JSON object")?;
+        let object: &serde_json::value::RawValue =
+            serde_json::from_str(one).context("the arguments are no JSON object")?;
         return Ok(object.get().to_owned());
     }
     let mut object = Map::new();
     for word in words {
-        let (key, text) = word.split_once('=').with_context(|| format!("{word:?} is neither key=value nor a JSON object"))?;
+        let (key, text) =
+            word.split_once('=').with_context(|| format!("{word:?} is neither key=value nor a JSON object"))?;
         let value = if typed { serde_json::from_str(text).unwrap_or_else(|_| text.into()) } else { text.into() };
         object.insert(key.to_owned(), value);
     }

@@ -82,7 +82,8 @@ impl ServerCapabilities {
     /// Reads the `capabilities` of an `initialize` result.
     pub fn read(value: &Value) -> Self {
         let has = |name: &str| value.get(name).is_some_and(|v| !v.is_null());
-        let flag = |name: &str, sub: &str| value.pointer(&format!("/{name}/{sub}")).and_then(Value::as_bool) == Some(true);
+        let flag =
+            |name: &str, sub: &str| value.pointer(&format!("/{name}/{sub}")).and_then(Value::as_bool) == Some(true);
         let under = |pointer: &str| value.pointer(pointer).is_some_and(|v| !v.is_null());
         Self {
             tools: has("tools"),
@@ -103,7 +104,15 @@ impl ServerCapabilities {
 
     /// What a child that is not yet known is taken for.
     pub fn assumed() -> Self {
-        Self { tools: true, prompts: true, resources: true, subscribe: true, completions: true, logging: true, ..Self::default() }
+        Self {
+            tools: true,
+            prompts: true,
+            resources: true,
+            subscribe: true,
+            completions: true,
+            logging: true,
+            ..Self::default()
+        }
     }
 }
 
@@ -208,7 +217,11 @@ mod tests {
     #[test]
     fn only_what_the_host_has_is_told_to_a_child() {
         let check = |host: Value, offered: Revision, expected: Value| {
-            assert_eq!(HostCapabilities::read(&host).for_child(Some(Revision::V2025_11_25), offered), expected, "{host}");
+            assert_eq!(
+                HostCapabilities::read(&host).for_child(Some(Revision::V2025_11_25), offered),
+                expected,
+                "{host}"
+            );
         };
         check(json!({}), Revision::V2025_11_25, json!({}));
         check(json!({"elicitation": {}}), Revision::V2025_11_25, json!({"elicitation": {"form": {}}}));

@@ -84,8 +84,6 @@ pub struct Hub {
     about: About,
     /// Servers that were left out because of a fault in their tables.
     broken: Vec<Broken>,
-    /// Due at the next turn: something that no input will wake.
-    wake: Option<Instant>,
 }
 
 /// Who we are.
@@ -233,7 +231,6 @@ impl Hub {
             unknown: BTreeSet::new(),
             about: About { pid, started_at: clock.unix },
             broken: Vec::new(),
-            wake: None,
             config: Arc::clone(&config),
         };
         hub.populate(clock.instant, &config, known);
@@ -294,13 +291,12 @@ impl Hub {
         };
         let lists = self.lists_until.filter(|_| self.has_waiting_lists());
         let children = self.children.iter().filter_map(|child| self.child_deadline(child));
-        let own = [opening, finishing, lists, self.wake].into_iter().flatten();
+        let own = [opening, finishing, lists].into_iter().flatten();
         own.chain(self.announce.iter().copied().flatten()).chain(children).min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.wake = None;
         self.announce_due(now);
         self.answer_initialize(now);
         self.answer_lists(now);
@@ -358,10 +354,6 @@ impl Hub {
 
     fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
-    }
-
-    fn wake_at(&mut self, at: Instant) {
-        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
 }
 

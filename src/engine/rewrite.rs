@@ -196,7 +196,10 @@ mod tests {
             r#"{"contents":[{"uri":"p+a://1"},{"uri":"https://x/y"}]}"#
         );
         assert_eq!(
-            result(Method::PromptsGet, r#"{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a:b"}}]}"#),
+            result(
+                Method::PromptsGet,
+                r#"{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a:b"}}]}"#
+            ),
             r#"{"messages":[{"role":"user","content":{"type":"resource_link","uri":"p+a:b"}}]}"#
         );
     }

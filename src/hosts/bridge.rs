@@ -150,10 +150,11 @@ mod tests {
         };
         let url = "https://docs.example.com/mcp";
         check("npx", &["-y", "mcp-remote", url], Some((url, &[])));
-        check("npx", &["mcp-remote@0.1.2", url, "8080", "--header", "Authorization:${AUTH}"], Some((
-            url,
-            &[("Authorization", "Bearer sesame")],
-        )));
+        check(
+            "npx",
+            &["mcp-remote@0.1.2", url, "8080", "--header", "Authorization:${AUTH}"],
+            Some((url, &[("Authorization", "Bearer sesame")])),
+        );
         check("/opt/bin/npx", &["-y", "mcp-remote@latest", url, "--header", "X-A: b"], Some((url, &[("X-A", "b")])));
         check("uvx", &["mcp-proxy", "--transport", "streamablehttp", url], Some((url, &[])));
         check("mcp-proxy", &[url, "-H", "X-A", "b"], Some((url, &[("X-A", "b")])));

@@ -82,6 +82,12 @@ mod tests {
         for secret in ["sesame", "abc def", "s3same", "x-1234"] {
             assert!(!text.contains(secret), "{text}");
         }
-        assert!(text.contains("Bearer •••") && text.contains("\"A\": \"1\"") && text.contains("-    \"x\"") && text.contains("\"PIN\": •••,"), "{text}");
+        assert!(
+            text.contains("Bearer •••")
+                && text.contains("\"A\": \"1\"")
+                && text.contains("-    \"x\"")
+                && text.contains("\"PIN\": •••,"),
+            "{text}"
+        );
     }
 }

@@ -85,6 +85,8 @@ fn to_toml(value: &Value) -> toml_edit::Value {
         },
         Value::String(text) => text.as_str().into(),
         Value::Array(items) => items.iter().map(to_toml).collect::<Array>().into(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.as_str(), to_toml(value))).collect::<InlineTable>().into(),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (key.as_str(), to_toml(value))).collect::<InlineTable>().into()
+        }
     }
 }

@@ -43,7 +43,9 @@ pub(super) fn set(text: &str, key: &str, name: &str, fields: &[Field]) -> Result
     }
     let (first, value) = &entries[0];
     let step = match &value.content {
-        Content::Map(inner) if !value.flow && !inner.is_empty() => inner[0].0.column.saturating_sub(first.column).max(1),
+        Content::Map(inner) if !value.flow && !inner.is_empty() => {
+            inner[0].0.column.saturating_sub(first.column).max(1)
+        }
         _ => 2,
     };
     lines.end_last();
@@ -57,7 +59,9 @@ pub(super) fn remove(text: &str, key: &str, names: &[String]) -> Result<String, 
     let Some(root) = yaml::parse(text)? else { return Ok(text.to_owned()) };
     let Some((key_node, table)) = root.get(key) else { return Ok(text.to_owned()) };
     let Content::Map(entries) = &table.content else { return Ok(text.to_owned()) };
-    if table.flow && entries.iter().any(|(name, _)| name.text().is_some_and(|name| names.iter().any(|other| other == name))) {
+    if table.flow
+        && entries.iter().any(|(name, _)| name.text().is_some_and(|name| names.iter().any(|other| other == name)))
+    {
         return Err(format!("`{key}` in it is written with braces"));
     }
     let end = lines.end_of_block(next_line(&root, key_node).unwrap_or(lines.list.len()), key_node.column + 1);
@@ -137,7 +141,8 @@ pub(super) fn flow(value: &Value) -> String {
 fn scalar(text: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "/._-~+@".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
-    let word = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_ascii_lowercase().as_str());
+    let word =
+        ["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_ascii_lowercase().as_str());
     if starts && !word && text.chars().all(|c| safe(c) || c == ' ') && !text.ends_with(' ') {
         text.to_owned()
     } else {

@@ -21,17 +21,61 @@ pub(super) struct Context<'a> {
 
 /// Keys that are read here.
 const READ: &[&str] = &[
-    "type", "source", "transport", "command", "cmd", "args", "env", "environment", "envs", "env_keys", "env_vars", "envFile",
-    "cwd", "url", "serverUrl", "httpUrl", "uri", "headers", "http_headers", "env_http_headers", "bearer_token_env_var",
-    "requestOptions", "enabled", "disabled", "timeout", "tool_timeout_sec", "startup_timeout_sec", "startup_timeout_ms",
-    "connectionTimeout", "enabled_tools", "includeTools", "available_tools", "disabled_tools", "excludeTools",
-    "disabledTools", "tools",
+    "type",
+    "source",
+    "transport",
+    "command",
+    "cmd",
+    "args",
+    "env",
+    "environment",
+    "envs",
+    "env_keys",
+    "env_vars",
+    "envFile",
+    "cwd",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "uri",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "requestOptions",
+    "enabled",
+    "disabled",
+    "timeout",
+    "tool_timeout_sec",
+    "startup_timeout_sec",
+    "startup_timeout_ms",
+    "connectionTimeout",
+    "enabled_tools",
+    "includeTools",
+    "available_tools",
+    "disabled_tools",
+    "excludeTools",
+    "disabledTools",
+    "tools",
 ];
 
 /// Keys of the host's own affairs: what it shows, what it asks before.
 const HOSTS_OWN: &[&str] = &[
-    "name", "description", "autoApprove", "alwaysAllow", "trust", "bundled", "display_name", "alwaysLoad", "gallery",
-    "version", "dev", "required", "icon", "default_tools_approval_mode", "supports_parallel_tool_calls",
+    "name",
+    "description",
+    "autoApprove",
+    "alwaysAllow",
+    "trust",
+    "bundled",
+    "display_name",
+    "alwaysLoad",
+    "gallery",
+    "version",
+    "dev",
+    "required",
+    "icon",
+    "default_tools_approval_mode",
+    "supports_parallel_tool_calls",
 ];
 
 /// Reads one entry.
@@ -186,7 +230,9 @@ fn env_file(file: &str, context: &Context, env: &mut Vec<(String, Vec<Piece>)>, 
         None => context.file.parent().map_or_else(|| PathBuf::from(file), |directory| directory.join(file)),
     };
     let Ok(text) = std::fs::read_to_string(&path) else {
-        notes.push(format!("Its variables stood in the file `{file}`, which can't be read from here: add them to `env`."));
+        notes.push(format!(
+            "Its variables stood in the file `{file}`, which can't be read from here: add them to `env`."
+        ));
         return;
     };
     let mut names = Vec::new();
@@ -230,7 +276,8 @@ fn remote(url: &str, kind: &str, entry: &Map<String, Value>, context: &Context, 
 }
 
 fn is_enabled(entry: &Map<String, Value>) -> bool {
-    entry.get("enabled").and_then(Value::as_bool) != Some(false) && entry.get("disabled").and_then(Value::as_bool) != Some(true)
+    entry.get("enabled").and_then(Value::as_bool) != Some(false)
+        && entry.get("disabled").and_then(Value::as_bool) != Some(true)
 }
 
 fn start_timeout(entry: &Map<String, Value>) -> Option<Duration> {

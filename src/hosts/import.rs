@@ -301,7 +301,9 @@ fn tables<'v>(value: &'v Value, host: Option<&'static Host>) -> Vec<Table<'v>> {
 
 fn entries(table: &Value) -> Option<Vec<(&str, &Map<String, Value>)>> {
     match table {
-        Value::Object(map) => Some(map.iter().filter_map(|(name, item)| Some((name.as_str(), item.as_object()?))).collect()),
+        Value::Object(map) => {
+            Some(map.iter().filter_map(|(name, item)| Some((name.as_str(), item.as_object()?))).collect())
+        }
         Value::Array(items) => Some(
             items
                 .iter()
@@ -327,7 +329,13 @@ fn syntax_of(file: &Path, host: Option<&Host>) -> Syntax {
 
 /// File names that several hosts use: the directory must fit, too.
 const COMMON: &[&str] = &[
-    "mcp.json", "settings.json", "config.toml", "config.yaml", "mcp_config.json", "mcp_settings.json", "hub.yaml",
+    "mcp.json",
+    "settings.json",
+    "config.toml",
+    "config.yaml",
+    "mcp_config.json",
+    "mcp_settings.json",
+    "hub.yaml",
     "mcp-config.json",
 ];
 

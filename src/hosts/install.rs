@@ -151,7 +151,13 @@ impl Edit {
         Ok(made)
     }
 
-    fn new(snapshot: Snapshot, after: Option<String>, backup: Backup, around: &Surroundings, values: &[&Value]) -> Self {
+    fn new(
+        snapshot: Snapshot,
+        after: Option<String>,
+        backup: Backup,
+        around: &Surroundings,
+        values: &[&Value],
+    ) -> Self {
         let before = snapshot.text.as_deref().unwrap_or_default();
         let name = around.tilde(&snapshot.path);
         let diff = diff::masked(&name, before, after.as_deref().unwrap_or_default(), values);
@@ -217,7 +223,8 @@ impl Request<'_> {
         let after = document.with(&gone, Some((&name, &fields))).map_err(|why| self.refuse_edit(&snapshot, &why))?;
         let mut notes = self.notes(&entries, &name, &gone);
         if after == text {
-            let why = format!("{} has it already, as `{name}` in {}.", self.host.title, self.around.tilde(&snapshot.path));
+            let why =
+                format!("{} has it already, as `{name}` in {}.", self.host.title, self.around.tilde(&snapshot.path));
             return Ok(Plan { step: Step::Nothing(why), moved, notes });
         }
         let by_command = if present.is_none() && gone.is_empty() { self.command(true, &name) } else { None };
@@ -349,7 +356,8 @@ impl Request<'_> {
     fn notes(&self, entries: &[(String, Value)], name: &str, gone: &[String]) -> Vec<String> {
         let others: Vec<&str> =
             entries.iter().map(|(other, _)| other.as_str()).filter(|other| *other != name).collect();
-        let staying: Vec<&str> = others.iter().copied().filter(|other| !gone.iter().any(|gone| gone == other)).collect();
+        let staying: Vec<&str> =
+            others.iter().copied().filter(|other| !gone.iter().any(|gone| gone == other)).collect();
         let mut notes = Vec::new();
         if !staying.is_empty() && gone.is_empty() {
             let hint = if self.host.format == Format::Paste { "" } else { " (--replace moves them behind the proxy)" };
@@ -362,13 +370,19 @@ impl Request<'_> {
     fn install_block(&self, snapshot: Snapshot, replace: Option<&Replace>) -> Result<Plan, Refusal> {
         let mut notes = Vec::new();
         if replace.is_some() {
-            notes.push("Continue's own servers stay where they are: take them out of its config.yaml by hand.".to_owned());
+            notes.push(
+                "Continue's own servers stay where they are: take them out of its config.yaml by hand.".to_owned(),
+            );
         }
         let after = self.snippet();
         let place = self.around.tilde(&snapshot.path);
         match &snapshot.text {
             Some(text) if *text == after => {
-                return Ok(Plan { step: Step::Nothing(format!("Continue has it already, in {place}.")), moved: None, notes });
+                return Ok(Plan {
+                    step: Step::Nothing(format!("Continue has it already, in {place}.")),
+                    moved: None,
+                    notes,
+                });
             }
             Some(text) if !import_has_own(text, &snapshot.path, self) => {
                 return Err(self.refuse(format!("{place} is not ours; choose another file with --file")));

@@ -181,7 +181,10 @@ fn glob(pattern: &Path) -> Vec<PathBuf> {
             let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
             for name in entries.map(|entry| entry.file_name()) {
                 let name_text = name.to_string_lossy();
-                if name_text.starts_with(start) && name_text.ends_with(end) && name_text.len() >= start.len() + end.len() {
+                if name_text.starts_with(start)
+                    && name_text.ends_with(end)
+                    && name_text.len() >= start.len() + end.len()
+                {
                     next.push(path.join(&name));
                 }
             }

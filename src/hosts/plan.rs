@@ -29,7 +29,8 @@ pub(super) struct Field {
 pub(super) fn fields(form: Form, entry: &Entry) -> Vec<Field> {
     let (command, args) = (json!(entry.command), json!(entry.args));
     let whole = || {
-        let words: Vec<&str> = [entry.command.as_str()].into_iter().chain(entry.args.iter().map(String::as_str)).collect();
+        let words: Vec<&str> =
+            [entry.command.as_str()].into_iter().chain(entry.args.iter().map(String::as_str)).collect();
         json!(words)
     };
     let list: Vec<(&str, Value)> = match form {
@@ -178,7 +179,8 @@ impl<'t> Document<'t> {
                 }
             }
         }
-        let found = read::parse(&text, syntax(self.host)).map_err(|error| format!("the edit would break it ({error})"))?;
+        let found =
+            read::parse(&text, syntax(self.host)).map_err(|error| format!("the edit would break it ({error})"))?;
         if without_empty(found, self.host) != without_empty(expected, self.host) {
             return Err("the edit would change more than our entry".to_owned());
         }

@@ -61,7 +61,9 @@ impl Import {
         if existing.is_some_and(|text| text.lines().any(|line| line.trim_start().starts_with("servers")))
             && value.get("servers").is_some()
         {
-            return Err("the existing configuration has `servers` in one line; write it as [servers.NAME] tables".to_owned());
+            return Err(
+                "the existing configuration has `servers` in one line; write it as [servers.NAME] tables".to_owned()
+            );
         }
         let mut servers: Vec<Server> = self.servers.clone();
         let mut left = Vec::new();
@@ -153,7 +155,9 @@ fn drop_known(
         let Ok(value) = read::parse(&text, read::Syntax::Toml) else { return true };
         let own = value.get("servers").and_then(|servers| servers.get(&written.key));
         let same = table.iter().find(|(_, other)| {
-            ["command", "args", "url", "env", "headers"].iter().all(|key| own.and_then(|own| own.get(*key)) == other.get(*key))
+            ["command", "args", "url", "env", "headers"]
+                .iter()
+                .all(|key| own.and_then(|own| own.get(*key)) == other.get(*key))
         });
         if let Some((key, _)) = same {
             let why = format!("`{key}` in our file is the same");
@@ -286,7 +290,9 @@ impl Vault<'_> {
                 let name = name.filter(|name| !shout(name).is_empty());
                 let preferred = match (variable, name) {
                     (Some(variable), _) if whole => shout(variable),
-                    (Some(variable), name) => format!("{}_{}", shout(variable), shout(name.as_deref().unwrap_or("SECRET"))),
+                    (Some(variable), name) => {
+                        format!("{}_{}", shout(variable), shout(name.as_deref().unwrap_or("SECRET")))
+                    }
                     (None, Some(name)) if name == shout(&name) && name.contains('_') => name,
                     (None, name) => format!("{}_{}", shout(key), shout(name.as_deref().unwrap_or("SECRET"))),
                 };
@@ -307,7 +313,8 @@ impl Vault<'_> {
     /// Keeps a value under the preferred name, or under another if that one stands for another value.
     fn put(&mut self, key: &str, preferred: &str, value: &str) -> Piece {
         let own = format!("{}_{preferred}", shout(key));
-        let mut names = [preferred.to_owned(), own.clone()].into_iter().chain((2..).map(|count: u32| format!("{own}_{count}")));
+        let mut names =
+            [preferred.to_owned(), own.clone()].into_iter().chain((2..).map(|count: u32| format!("{own}_{count}")));
         loop {
             let name = names.next().expect("there is always another number");
             if let Some(secret) = self.secrets.iter_mut().find(|secret| secret.name == name) {

@@ -7,24 +7,94 @@ use std::ops::Range;
 
 /// Beginnings that only tokens have.
 const PREFIXES: &[&str] = &[
-    "sk-", "sk_", "pk_live_", "rk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-",
-    "xoxa-", "xoxs-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "eyJ", "npm_", "pypi-", "hf_", "r8_", "SG.", "dop_v1_",
-    "ntn_", "secret_", "lin_api_", "figd_", "sbp_", "tvly-", "fc-", "gsk_", "nvapi-", "BSA", "pat-", "shpat_", "ATATT",
-    "whsec_", "key-", "vercel_", "dckr_pat_", "PMAK-", "-----BEGIN",
+    "sk-",
+    "sk_",
+    "pk_live_",
+    "rk_live_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "xoxs-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "eyJ",
+    "npm_",
+    "pypi-",
+    "hf_",
+    "r8_",
+    "SG.",
+    "dop_v1_",
+    "ntn_",
+    "secret_",
+    "lin_api_",
+    "figd_",
+    "sbp_",
+    "tvly-",
+    "fc-",
+    "gsk_",
+    "nvapi-",
+    "BSA",
+    "pat-",
+    "shpat_",
+    "ATATT",
+    "whsec_",
+    "key-",
+    "vercel_",
+    "dckr_pat_",
+    "PMAK-",
+    "-----BEGIN",
 ];
 
 /// Words in a name that make its value a secret.
 const WORDS: &[&str] = &[
-    "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASS", "PASSPHRASE", "PWD", "KEY", "KEYS", "APIKEY",
-    "AUTH", "AUTHORIZATION", "CREDENTIAL", "CREDENTIALS", "COOKIE", "COOKIES", "BEARER", "PAT", "SIGNATURE", "DSN", "JWT",
-    "PIN", "SESSION", "ACCESSKEY", "SECRETKEY", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "SASTOKEN",
+    "TOKEN",
+    "TOKENS",
+    "SECRET",
+    "SECRETS",
+    "PASSWORD",
+    "PASSWD",
+    "PASS",
+    "PASSPHRASE",
+    "PWD",
+    "KEY",
+    "KEYS",
+    "APIKEY",
+    "AUTH",
+    "AUTHORIZATION",
+    "CREDENTIAL",
+    "CREDENTIALS",
+    "COOKIE",
+    "COOKIES",
+    "BEARER",
+    "PAT",
+    "SIGNATURE",
+    "DSN",
+    "JWT",
+    "PIN",
+    "SESSION",
+    "ACCESSKEY",
+    "SECRETKEY",
+    "APITOKEN",
+    "AUTHTOKEN",
+    "ACCESSTOKEN",
+    "SASTOKEN",
 ];
 
 /// Last words of a name that tell of something about a secret, not the secret.
 const TAME: &[&str] = &[
     "FILE", "PATH", "DIR", "ID", "IDS", "NAME", "TYPE", "MODE", "TTL", "TIMEOUT", "ENABLED", "METHOD", "SIZE", "LIMIT",
-    "COUNT", "URL", "URI", "ENDPOINT", "HOST", "PORT", "REGION", "VERSION", "FORMAT", "LENGTH", "LEVEL", "EXPIRY", "HEADER",
-    "PROVIDER", "REQUIRED", "SCHEME", "STORE", "BACKEND", "DOMAIN", "SERVER", "STRATEGY",
+    "COUNT", "URL", "URI", "ENDPOINT", "HOST", "PORT", "REGION", "VERSION", "FORMAT", "LENGTH", "LEVEL", "EXPIRY",
+    "HEADER", "PROVIDER", "REQUIRED", "SCHEME", "STORE", "BACKEND", "DOMAIN", "SERVER", "STRATEGY",
 ];
 
 /// Whether a value under this name is a secret whatever it looks like.
@@ -59,7 +129,8 @@ fn words(name: &str) -> Vec<String> {
 
 /// Whether a value under a secret's name is one: not empty, no switch, no path to a file.
 pub(super) fn secret_value(value: &str) -> bool {
-    let plain = ["", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "auto", "default", "basic", "bearer"];
+    let plain =
+        ["", "true", "false", "yes", "no", "on", "off", "none", "null", "0", "1", "auto", "default", "basic", "bearer"];
     let path = value.starts_with('/') && value.matches('/').count() > 1 && !value.contains(['+', '='])
         || value.starts_with("~/")
         || value.starts_with("./");
@@ -71,7 +142,9 @@ pub(super) fn secret_shape(word: &str) -> bool {
     let token = |c: char| c.is_ascii_alphanumeric() || "_-.~+/=".contains(c);
     let prefixed = PREFIXES.iter().any(|prefix| {
         let needed = if prefix.len() <= 3 { 18 } else { 12 };
-        word.starts_with(prefix) && word.len() >= needed && word.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())
+        word.starts_with(prefix)
+            && word.len() >= needed
+            && word.contains(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())
     });
     word.starts_with("-----BEGIN") || (word.chars().all(token) && (prefixed || random(word)))
 }
@@ -79,7 +152,11 @@ pub(super) fn secret_shape(word: &str) -> bool {
 /// Whether a word has the disorder of a random string: many changes between lower case, upper case and digits.
 fn random(word: &str) -> bool {
     // A UUID names things more often than it opens them; a path and a version are no secrets.
-    if word.len() < 20 || word.contains("://") || word.matches('/').count() > 2 || word.starts_with(['/', '.', '~', '@']) {
+    if word.len() < 20
+        || word.contains("://")
+        || word.matches('/').count() > 2
+        || word.starts_with(['/', '.', '~', '@'])
+    {
         return false;
     }
     if word.len() == 36 && word.bytes().filter(|b| *b == b'-').count() == 4 {
@@ -136,7 +213,8 @@ pub(super) fn find(text: &str) -> Vec<(Range<usize>, Option<String>)> {
         let scheme = ["bearer", "basic", "token", "apikey"].contains(&value.to_ascii_lowercase().as_str());
         let after_scheme = at > 0 && {
             let before = &words[at - 1];
-            ["Bearer", "bearer", "Basic"].contains(&&text[before.clone()]) && text[before.end..word.start].trim().is_empty()
+            ["Bearer", "bearer", "Basic"].contains(&&text[before.clone()])
+                && text[before.end..word.start].trim().is_empty()
         };
         let digest = name.as_deref().is_some_and(|name| name.ends_with("sha256") || name.ends_with("sha512"));
         match name {
@@ -214,12 +292,35 @@ mod tests {
     #[test]
     fn names_tell() {
         let secret = [
-            "GITHUB_TOKEN", "apiKey", "api-key", "--api-key", "X-API-Key", "DB_PASSWORD", "Authorization", "client_secret",
-            "SLACK_BOT_TOKEN", "apikey", "PGPASSWORD", "authtoken", "Cookie", "GITHUB_PERSONAL_ACCESS_TOKEN",
+            "GITHUB_TOKEN",
+            "apiKey",
+            "api-key",
+            "--api-key",
+            "X-API-Key",
+            "DB_PASSWORD",
+            "Authorization",
+            "client_secret",
+            "SLACK_BOT_TOKEN",
+            "apikey",
+            "PGPASSWORD",
+            "authtoken",
+            "Cookie",
+            "GITHUB_PERSONAL_ACCESS_TOKEN",
         ];
         let tame = [
-            "PATH", "HOME", "LOG_LEVEL", "KEYBOARD", "TOKEN_FILE", "SSH_KEY_PATH", "AUTH_TYPE", "AWS_ACCESS_KEY_ID",
-            "COMPASS", "AUTHOR", "MONKEY", "TEAM_ID", "Content-Type",
+            "PATH",
+            "HOME",
+            "LOG_LEVEL",
+            "KEYBOARD",
+            "TOKEN_FILE",
+            "SSH_KEY_PATH",
+            "AUTH_TYPE",
+            "AWS_ACCESS_KEY_ID",
+            "COMPASS",
+            "AUTHOR",
+            "MONKEY",
+            "TEAM_ID",
+            "Content-Type",
         ];
         for name in secret {
             assert!(secret_name(name), "{name}");
@@ -232,15 +333,32 @@ mod tests {
     #[test]
     fn shapes_tell() {
         let secret = [
-            "ghp_0123456789abcdefghij0123456789abcdef", "sk-proj-Ab12Cd34Ef56", "xoxb-1234567890-abcdef", "AKIAIOSFODNN7EXAMPLE",
-            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "9f86d081884c7d659a2feaa0c55ad015", "aB3dE5fG7hI9jK1lM3nO",
-            "ntn_12345678901AbCdEf", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY01a2B3",
+            "ghp_0123456789abcdefghij0123456789abcdef",
+            "sk-proj-Ab12Cd34Ef56",
+            "xoxb-1234567890-abcdef",
+            "AKIAIOSFODNN7EXAMPLE",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+            "9f86d081884c7d659a2feaa0c55ad015",
+            "aB3dE5fG7hI9jK1lM3nO",
+            "ntn_12345678901AbCdEf",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY01a2B3",
         ];
         let plain = [
-            "@modelcontextprotocol/server-github", "/home/ada/projects/2024/notes", "https://mcp.example.com/v1/mcp",
-            "claude-3-5-sonnet-20241022", "mcp-server-postgres@2024.11.05", "127.0.0.1", "--transport", "us-east-1",
-            "gpt-4o-mini-2024-07-18-preview", "ThisIsJustALongCamelCaseName", "key-value", "sk-something", "2025-06-18T12:00:00",
-            "0fe1a3b2-8c4d-4e5f-9a6b-7c8d9e0f1a2b", "npm_config_registry_value",
+            "@modelcontextprotocol/server-github",
+            "/home/ada/projects/2024/notes",
+            "https://mcp.example.com/v1/mcp",
+            "claude-3-5-sonnet-20241022",
+            "mcp-server-postgres@2024.11.05",
+            "127.0.0.1",
+            "--transport",
+            "us-east-1",
+            "gpt-4o-mini-2024-07-18-preview",
+            "ThisIsJustALongCamelCaseName",
+            "key-value",
+            "sk-something",
+            "2025-06-18T12:00:00",
+            "0fe1a3b2-8c4d-4e5f-9a6b-7c8d9e0f1a2b",
+            "npm_config_registry_value",
         ];
         for word in secret {
             assert!(secret_shape(word), "{word}");
@@ -268,10 +386,7 @@ mod tests {
         );
         check(r#"{"password": "open sesame", "a": 1}"#, &[("open sesame", Some("password"))]);
         check("GITHUB_TOKEN=sesame npx server", &[("sesame", Some("GITHUB_TOKEN"))]);
-        check(
-            "https://hooks.example.com/api/s/aB3dE5fG7hI9jK1lM3nO/mcp",
-            &[("aB3dE5fG7hI9jK1lM3nO", None)],
-        );
+        check("https://hooks.example.com/api/s/aB3dE5fG7hI9jK1lM3nO/mcp", &[("aB3dE5fG7hI9jK1lM3nO", None)]);
         check("image@sha256:9f86d081884c7d659a2feaa0c55ad0159f86d081884c7d659a2feaa0c55ad015", &[]);
         check("--header", &[]);
         check("AUTH_ENABLED=true", &[]);

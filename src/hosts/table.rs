@@ -48,7 +48,10 @@ pub static HOSTS: &[Host] = &[
         list_changed: Known::Yes,
         places: Places {
             macos: &["~/Library/Application Support/Claude/claude_desktop_config.json"],
-            linux: &["$XDG_CONFIG_HOME/Claude/claude_desktop_config.json", "~/.config/Claude/claude_desktop_config.json"],
+            linux: &[
+                "$XDG_CONFIG_HOME/Claude/claude_desktop_config.json",
+                "~/.config/Claude/claude_desktop_config.json",
+            ],
             windows: &[
                 "$LOCALAPPDATA/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
                 "$APPDATA/Claude/claude_desktop_config.json",

@@ -130,7 +130,12 @@ impl ChildIo {
 }
 
 /// Says when stdout has bytes; after each word it waits for [`ChildIo::rearm`]. Ends with the pump or the life.
-async fn watch_stdout(conn: Conn, stdout: Arc<Receiver>, rearm: Arc<Notify>, events: mpsc::UnboundedSender<ChildEvent>) {
+async fn watch_stdout(
+    conn: Conn,
+    stdout: Arc<Receiver>,
+    rearm: Arc<Notify>,
+    events: mpsc::UnboundedSender<ChildEvent>,
+) {
     let stdout = { Arc::downgrade(&stdout) };
     loop {
         let Some(pipe) = stdout.upgrade() else { return };

@@ -23,7 +23,8 @@ pub async fn start(
         let (server, shelf) = (Arc::clone(&server), shelf.clone());
         tokio::task::spawn_blocking(move || plan(&server, &config_path, &shelf)).await
     };
-    let plan = planned.map_err(|_| StartFailure { reason: "its start could not be prepared".into(), hopeless: false })??;
+    let plan =
+        planned.map_err(|_| StartFailure { reason: "its start could not be prepared".into(), hopeless: false })??;
     spawner.spawn(&plan).await.map_err(|error| StartFailure {
         reason: shelf.masker().mask(&error.to_string()).into_owned(),
         hopeless: error.is_permanent(),

@@ -270,7 +270,16 @@ impl Pump {
         let pid = process.pid();
         let name = self.hub.name_of(conn).to_owned();
         let limit = self.hub.max_message();
-        let io = ChildIo::start(conn, &name, process, pipes, limit, self.shelf.clone(), &self.to_child_events, &mut self.tasks);
+        let io = ChildIo::start(
+            conn,
+            &name,
+            process,
+            pipes,
+            limit,
+            self.shelf.clone(),
+            &self.to_child_events,
+            &mut self.tasks,
+        );
         self.children.insert(conn, io);
         self.hub.handle_spawned(now, conn, Ok(pid));
         if self.hub.child_outbox(conn).is_none() {
@@ -394,7 +403,12 @@ impl Pump {
         while let Some(effect) = self.hub.poll_effect() {
             match effect {
                 Effect::Spawn { conn, server } => {
-                    let start = super::launch::start(server, Arc::clone(&self.config_path), self.spawner.clone(), self.shelf.clone());
+                    let start = super::launch::start(
+                        server,
+                        Arc::clone(&self.config_path),
+                        self.spawner.clone(),
+                        self.shelf.clone(),
+                    );
                     let events = self.to_events.clone();
                     self.tasks.spawn(async move {
                         let _ = events.send(Event::Spawned(conn, start.await));

@@ -88,7 +88,9 @@ async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<
             seen = settled(&state.path).await;
         }
         let (path, profile) = (state.path.clone(), state.profile.clone());
-        let Ok(read) = tokio::task::spawn_blocking(move || config::load(&path, profile.as_deref())).await else { continue };
+        let Ok(read) = tokio::task::spawn_blocking(move || config::load(&path, profile.as_deref())).await else {
+            continue;
+        };
         let loaded = match read {
             Ok(loaded) => loaded,
             Err(error) => {

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn an_error_says_where_it_came_from() {
-        let error = RpcError::new(UNAVAILABLE, "Server \"a\" is down.").with("server", "a").with_some("retryAfterMs", Some(5));
+        let error =
+            RpcError::new(UNAVAILABLE, "Server \"a\" is down.").with("server", "a").with_some("retryAfterMs", Some(5));
         assert_eq!(
             error.response("\"x\""),
             r#"{"jsonrpc":"2.0","id":"x","error":{"code":-31011,"message":"Server \"a\" is down.","data":{"source":"mcp-proxy","server":"a","retryAfterMs":5}}}"#

@@ -143,8 +143,7 @@ methods! {
 }
 
 /// The names of the log levels, rising.
-pub const LOG_LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+pub const LOG_LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 #[cfg(test)]
 mod tests {

@@ -158,7 +158,8 @@ impl Hub {
         let child = self.child(server);
         let state = child.state_name();
         let retry = self.retry_after(now, child);
-        let mut message = format!("Server \"{}\" is not available ({state}): {reason}. The request was not sent.", child.config.key);
+        let mut message =
+            format!("Server \"{}\" is not available ({state}): {reason}. The request was not sent.", child.config.key);
         message.push_str(match retry {
             Some(_) => " It is safe to send it again a little later.",
             None => " Sending it again helps only after this was mended.",
@@ -175,7 +176,10 @@ impl Hub {
         let child = self.child(server);
         RpcError::new(
             code::UNAVAILABLE,
-            format!("Server \"{}\" is busy: {what}. The request was not sent; send it again when others are answered.", child.config.key),
+            format!(
+                "Server \"{}\" is busy: {what}. The request was not sent; send it again when others are answered.",
+                child.config.key
+            ),
         )
         .with("server", child.config.key.as_str())
         .with("state", child.state_name())
@@ -201,7 +205,10 @@ impl Hub {
         let message = if keys.is_empty() {
             format!("No server offers the resource {uri}. List the resources and use a URI as it is listed there.")
         } else {
-            format!("The resource {uri} could belong to several servers: {}. Use the URI as it is listed, with its prefix.", keys.join(", "))
+            format!(
+                "The resource {uri} could belong to several servers: {}. Use the URI as it is listed, with its prefix.",
+                keys.join(", ")
+            )
         };
         let error = RpcError::new(code::RESOURCE_NOT_FOUND, message).with("uri", uri);
         if keys.is_empty() { error } else { error.with("candidates", json!(keys)) }

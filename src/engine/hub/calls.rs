@@ -190,13 +190,15 @@ impl Hub {
             "ref/resource" => {
                 let Some(at) = member("uri") else { return self.answer_error(&request.id, &missing("ref.uri")) };
                 let uri = text::string(frame, at.clone()).unwrap_or_default().into_owned();
-                let template = self.catalog.template(&uri).map(|(position, own)| (self.order[position], own.to_string()));
+                let template =
+                    self.catalog.template(&uri).map(|(position, own)| (self.order[position], own.to_string()));
                 let Some((server, own)) = template.or_else(|| self.owner(now, &uri, &request)) else { return };
                 edits.push(Edit::text(at, text::quoted(&own)));
                 server
             }
             _ => {
-                let error = RpcError::new(code::INVALID_PARAMS, "The member ref.type must be ref/prompt or ref/resource.");
+                let error =
+                    RpcError::new(code::INVALID_PARAMS, "The member ref.type must be ref/prompt or ref/resource.");
                 return self.answer_error(&request.id, &error);
             }
         };
@@ -315,7 +317,9 @@ impl Hub {
         }
         match &child.state {
             State::Failed { reason, half_open: false } => Some(self.unavailable(now, server, reason)),
-            State::Stopped(Rest::ByPerson) => Some(self.unavailable(now, server, "it was stopped; `mcp-proxy start` starts it")),
+            State::Stopped(Rest::ByPerson) => {
+                Some(self.unavailable(now, server, "it was stopped; `mcp-proxy start` starts it"))
+            }
             _ if self.position(server).is_none() => Some(self.removed(server)),
             _ => None,
         }
@@ -324,10 +328,13 @@ impl Hub {
     /// -31011 for a server that left the configuration.
     pub(super) fn removed(&self, server: ServerId) -> RpcError {
         let key = self.child(server).config.key.as_str();
-        RpcError::new(code::UNAVAILABLE, format!("Server \"{key}\" was removed from the configuration. The request was not sent. List again."))
-            .with("server", key)
-            .with("state", "removed")
-            .with("reason", "removed")
+        RpcError::new(
+            code::UNAVAILABLE,
+            format!("Server \"{key}\" was removed from the configuration. The request was not sent. List again."),
+        )
+        .with("server", key)
+        .with("state", "removed")
+        .with("reason", "removed")
     }
 
     /// Lets the repeat guard look at a call, and sends it.
@@ -476,7 +483,8 @@ impl Hub {
 const TOKEN_PLACE: &[u8] = b"null ";
 
 fn missing(name: &str) -> RpcError {
-    RpcError::new(code::INVALID_PARAMS, format!("The parameter \"{name}\" is missing or no string.")).with("detail", name)
+    RpcError::new(code::INVALID_PARAMS, format!("The parameter \"{name}\" is missing or no string."))
+        .with("detail", name)
 }
 
 fn params_of(frame: &[u8]) -> Option<std::ops::Range<usize>> {

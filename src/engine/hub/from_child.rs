@@ -45,7 +45,12 @@ impl Hub {
         self.child_mut(conn.server).record.faults += 1;
         let Some(id) = told.id.as_deref().and_then(PeerId::from_token) else { return };
         if told.method.is_some() {
-            return self.answer_child_error(conn, &ChildId(id), crate::wire::code::INVALID_REQUEST, "the message is over the proxy's max_message");
+            return self.answer_child_error(
+                conn,
+                &ChildId(id),
+                crate::wire::code::INVALID_REQUEST,
+                "the message is over the proxy's max_message",
+            );
         }
         let what = format!("its answer has {} bytes, over the proxy's max_message of {limit}", told.length);
         self.broken_answer(now, conn, &id, Loss::new(Reason::ResponseTooLarge, what));
@@ -62,9 +67,11 @@ impl Hub {
     }
 
     fn child_batch(&mut self, now: Instant, conn: Conn, line: &Bytes, items: &[std::ops::Range<usize>]) {
-        let may = self.child(conn.server).facts.as_ref().is_some_and(|facts| {
-            facts.revision == crate::wire::method::Revision::V2025_03_26
-        });
+        let may = self
+            .child(conn.server)
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.revision == crate::wire::method::Revision::V2025_03_26);
         if !may {
             return self.noise(conn.server, line);
         }
@@ -87,7 +94,10 @@ impl Hub {
                 }
             },
             MessageKind::Both(id) => {
-                let loss = Loss::new(Reason::InvalidResponse, "its answer is no valid response: it needs exactly one of result and error");
+                let loss = Loss::new(
+                    Reason::InvalidResponse,
+                    "its answer is no valid response: it needs exactly one of result and error",
+                );
                 self.broken_answer(now, conn, &id, loss);
             }
             MessageKind::Request(id) => self.child_request(now, conn, line, envelope, ChildId(id)),
@@ -229,7 +239,9 @@ impl Hub {
 
     fn child_progress(&mut self, now: Instant, conn: Conn, line: &Bytes, envelope: &Envelope, params: &Params) {
         let Some(at) = params.progress_token.clone() else { return };
-        let Some(wire) = PeerId::from_token(&line[at.clone()]).and_then(|id| self.wire_of(conn.server, &id)) else { return };
+        let Some(wire) = PeerId::from_token(&line[at.clone()]).and_then(|id| self.wire_of(conn.server, &id)) else {
+            return;
+        };
         let Some(link) = self.link_mut(conn) else { return };
         link.heard(now, wire);
         let token = match link.pending.get(&wire).map(|pending| &pending.purpose) {

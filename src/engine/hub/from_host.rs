@@ -38,9 +38,19 @@ impl Hub {
             Line::Batch(items) if self.session.is_opened() && self.session.revision == Revision::V2025_03_26 => {
                 self.host_batch(now, &line, &items);
             }
-            Line::Batch(_) => self.bad_line(now, code::INVALID_REQUEST, "An array of messages is not part of this revision of the protocol. Send one message on a line."),
-            Line::Other => self.bad_line(now, code::INVALID_REQUEST, "The line is JSON, but no message. Send one JSON-RPC object on a line."),
-            Line::Junk => self.bad_line(now, code::PARSE, "The line is not JSON in UTF-8. Send one JSON-RPC object on a line."),
+            Line::Batch(_) => self.bad_line(
+                now,
+                code::INVALID_REQUEST,
+                "An array of messages is not part of this revision of the protocol. Send one message on a line.",
+            ),
+            Line::Other => self.bad_line(
+                now,
+                code::INVALID_REQUEST,
+                "The line is JSON, but no message. Send one JSON-RPC object on a line.",
+            ),
+            Line::Junk => {
+                self.bad_line(now, code::PARSE, "The line is not JSON in UTF-8. Send one JSON-RPC object on a line.")
+            }
         }
     }
 
@@ -81,7 +91,11 @@ impl Hub {
             let error = RpcError::new(code, message).with("detail", "the line was skipped");
             let text = error.response("null");
             // An id that could not be read is left out from 2025-11-25 on, and null before.
-            let text = if self.session.revision >= Revision::V2025_11_25 { text.replacen(r#""id":null,"#, "", 1) } else { text };
+            let text = if self.session.revision >= Revision::V2025_11_25 {
+                text.replacen(r#""id":null,"#, "", 1)
+            } else {
+                text
+            };
             self.say(&text);
         }
     }
@@ -104,10 +118,9 @@ impl Hub {
             .collect();
         // An element that is no message gets its error in the array, too.
         let answered = |(text, envelope): &&(Bytes, Option<Envelope>)| match envelope {
-            Some(envelope) => matches!(
-                envelope.kind(text),
-                MessageKind::Request(_) | MessageKind::BadId | MessageKind::Neither
-            ),
+            Some(envelope) => {
+                matches!(envelope.kind(text), MessageKind::Request(_) | MessageKind::BadId | MessageKind::Neither)
+            }
             None => true,
         };
         let number = self.session.next_batch;
@@ -135,14 +148,17 @@ impl Hub {
             MessageKind::Result(id) | MessageKind::Error(id) => self.host_response(now, &line, envelope, &id),
             MessageKind::Both(id) => self.host_answered_badly(now, &id),
             MessageKind::BadId | MessageKind::Neither => {
-                let message = "The message is no request, notification or response. An id must be a string or an integer.";
+                let message =
+                    "The message is no request, notification or response. An id must be a string or an integer.";
                 if batch.is_some() {
                     self.gather(batch, Bytes::from(RpcError::new(code::INVALID_REQUEST, message).response("null")));
                 } else {
                     self.bad_line(now, code::INVALID_REQUEST, message);
                 }
             }
-            MessageKind::ErrorWithoutId => tracing::warn!(source = "host", "an error without an id; it can't be matched"),
+            MessageKind::ErrorWithoutId => {
+                tracing::warn!(source = "host", "an error without an id; it can't be matched")
+            }
         }
     }
 
@@ -168,8 +184,15 @@ impl Hub {
             self.answer_error(&id, &error);
             return;
         }
-        if self.stopping.is_some() && method != Some(Method::Ping) && !self.session.is_opened() && method != Some(Method::Initialize) {
-            return self.answer_error(&id, &RpcError::new(code::UNAVAILABLE, "The proxy is ending.").with("reason", "proxy_stopped"));
+        if self.stopping.is_some()
+            && method != Some(Method::Ping)
+            && !self.session.is_opened()
+            && method != Some(Method::Initialize)
+        {
+            return self.answer_error(
+                &id,
+                &RpcError::new(code::UNAVAILABLE, "The proxy is ending.").with("reason", "proxy_stopped"),
+            );
         }
         let id_at = envelope.id.clone().unwrap_or_default();
         self.dispatch(now, method, &token, Request { id, frame, id_at, params });
@@ -204,7 +227,8 @@ impl Hub {
     pub(super) fn dispatch(&mut self, now: Instant, method: Option<Method>, token: &[u8], request: Request) {
         let Some(method) = method else {
             let name = String::from_utf8_lossy(token).into_owned();
-            let error = RpcError::new(code::METHOD_NOT_FOUND, format!("The method {name} is not known.")).with("detail", name);
+            let error =
+                RpcError::new(code::METHOD_NOT_FOUND, format!("The method {name} is not known.")).with("detail", name);
             return self.answer_error(&request.id, &error);
         };
         match method {
@@ -224,8 +248,11 @@ impl Hub {
             Method::TasksGet | Method::TasksResult | Method::TasksCancel => self.task_request(now, method, request),
             Method::TasksList => self.tasks_list(now, &request),
             _ => {
-                let error = RpcError::new(code::METHOD_NOT_FOUND, format!("The method {} is not served here.", method.as_str()))
-                    .with("detail", method.as_str());
+                let error = RpcError::new(
+                    code::METHOD_NOT_FOUND,
+                    format!("The method {} is not served here.", method.as_str()),
+                )
+                .with("detail", method.as_str());
                 self.answer_error(&request.id, &error);
             }
         }
@@ -259,8 +286,9 @@ impl Hub {
     fn set_level(&mut self, now: Instant, request: &Request) {
         let level = text_at(&request.frame, request.params.level.as_ref());
         let Some(level) = level.filter(|level| LOG_LEVELS.contains(&&**level)) else {
-            let error = RpcError::new(code::INVALID_PARAMS, format!("The level must be one of {}.", LOG_LEVELS.join(", ")))
-                .with("detail", "level");
+            let error =
+                RpcError::new(code::INVALID_PARAMS, format!("The level must be one of {}.", LOG_LEVELS.join(", ")))
+                    .with("detail", "level");
             return self.answer_error(&request.id, &error);
         };
         self.session.log_level = Some(level.into_owned());

@@ -18,11 +18,8 @@ const LIST_WAIT: Duration = Duration::from_secs(8);
 
 impl Hub {
     pub(super) fn initialize(&mut self, now: Instant, request: Request) {
-        let params: Value = request
-            .params
-            .whole
-            .and_then(|at| serde_json::from_slice(&request.frame[at]).ok())
-            .unwrap_or_default();
+        let params: Value =
+            request.params.whole.and_then(|at| serde_json::from_slice(&request.frame[at]).ok()).unwrap_or_default();
         let asked = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
         let text = |pointer: &str| params.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         self.session.revision =

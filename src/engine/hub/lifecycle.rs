@@ -38,7 +38,12 @@ impl Hub {
         self.announce = [None; 3];
     }
 
-    pub(super) fn add_child(&mut self, now: Instant, server: Arc<crate::config::Server>, known: Option<Known>) -> ServerId {
+    pub(super) fn add_child(
+        &mut self,
+        now: Instant,
+        server: Arc<crate::config::Server>,
+        known: Option<Known>,
+    ) -> ServerId {
         let id = ServerId(self.children.len());
         let mut child = Child::new(server, self.entropy.bits(), now);
         if let Some(known) = known {
@@ -233,7 +238,8 @@ impl Hub {
             return;
         }
         let child = self.child_mut(id);
-        let half_open = matches!(child.state, State::Starting) && child.restart.failures() >= child.config.restart.attempts;
+        let half_open =
+            matches!(child.state, State::Starting) && child.restart.failures() >= child.config.restart.attempts;
         let policy = child.config.restart.clone();
         let decision = child.restart.ended(now, &policy, ending);
         let wanted = !child.waiting.is_empty();
@@ -290,7 +296,11 @@ impl Hub {
                     child.state = State::Backoff { until: forward };
                 }
             }
-            State::Stopped(Rest::ByPerson) | State::Starting | State::Ready { .. } | State::Draining { .. } | State::Failed { .. } => {}
+            State::Stopped(Rest::ByPerson)
+            | State::Starting
+            | State::Ready { .. }
+            | State::Draining { .. }
+            | State::Failed { .. } => {}
         }
     }
 
@@ -389,7 +399,12 @@ impl Hub {
 
     /// The time of a drain is over.
     pub(super) fn drain_ends(&mut self, now: Instant, conn: Conn) {
-        self.end_life(now, conn, None, "it did not finish within drain_timeout when the server was replaced or stopped");
+        self.end_life(
+            now,
+            conn,
+            None,
+            "it did not finish within drain_timeout when the server was replaced or stopped",
+        );
     }
 
     fn after_drain(&mut self, now: Instant, id: ServerId, then: Then) {
@@ -442,7 +457,8 @@ impl Hub {
             self.session.phase = crate::engine::session::Phase::Opening { id: id.clone(), until: now };
             self.answer_initialize(now);
         }
-        let error = RpcError::new(UNAVAILABLE, "The proxy is ending. The request was not sent.").with("reason", "proxy_stopped");
+        let error = RpcError::new(UNAVAILABLE, "The proxy is ending. The request was not sent.")
+            .with("reason", "proxy_stopped");
         self.answer_error(id, &error);
     }
 

@@ -17,7 +17,8 @@ impl Hub {
             Waiting::Call { until, .. } | Waiting::Unrouted { until, .. } => *until,
         });
         let link = child.link.as_ref().filter(|link| link.phase != Phase::Ending);
-        let pages = link.into_iter().flat_map(|_| child.pagers.iter().filter_map(super::super::listing::Pager::deadline));
+        let pages =
+            link.into_iter().flat_map(|_| child.pagers.iter().filter_map(super::super::listing::Pager::deadline));
         let ping = link
             .filter(|link| own::may_ping(link) && !child.no_ping)
             .and_then(|link| child.config.ping_interval.map(|interval| link.last_traffic + interval));
@@ -49,7 +50,13 @@ impl Hub {
         self.ping_if_due(now, id);
     }
 
-    fn request_expired(&mut self, now: Instant, conn: crate::engine::child::Conn, wire: crate::wire::id::WireId, silence: bool) {
+    fn request_expired(
+        &mut self,
+        now: Instant,
+        conn: crate::engine::child::Conn,
+        wire: crate::wire::id::WireId,
+        silence: bool,
+    ) {
         let Some(link) = self.link_mut(conn) else { return };
         if let Some(Purpose::Call(_)) = link.pending.get(&wire).map(|pending| &pending.purpose) {
             return self.call_expired(now, conn, wire, silence);
@@ -76,7 +83,8 @@ impl Hub {
         if !self.child(id).waiting.iter().any(over) {
             return;
         }
-        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.child_mut(id).waiting).into_iter().partition(over);
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.child_mut(id).waiting).into_iter().partition(over);
         self.child_mut(id).waiting = stay.into();
         let reason = self.child(id).record.last_error.clone().map_or_else(
             || "it was not ready within start_timeout".to_owned(),

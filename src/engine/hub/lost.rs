@@ -82,18 +82,26 @@ impl Hub {
         let (Some(outcome), About::Tool(tool)) = (call.outcome, &call.about) else { return };
         let key = self.children[server.0].config.key.clone();
         let Some(digest) = call.digest else { return };
-        let row = Row { lost_at: self.unix(now), reason: loss.reason, exit: loss.exit.clone(), ..self.row_of(now, server, call, outcome, digest) };
-        self.guard.note(row.lost_at, GuardRow {
-            id: outcome,
-            digest,
-            server: key,
-            exposed: tool.exposed.to_string(),
-            time: row.time,
-            lost_at: row.lost_at,
+        let row = Row {
+            lost_at: self.unix(now),
             reason: loss.reason,
-            standing: Standing::Unknown,
-            warned: false,
-        });
+            exit: loss.exit.clone(),
+            ..self.row_of(now, server, call, outcome, digest)
+        };
+        self.guard.note(
+            row.lost_at,
+            GuardRow {
+                id: outcome,
+                digest,
+                server: key,
+                exposed: tool.exposed.to_string(),
+                time: row.time,
+                lost_at: row.lost_at,
+                reason: loss.reason,
+                standing: Standing::Unknown,
+                warned: false,
+            },
+        );
         self.unknown.insert(outcome);
         self.child_mut(server).record.unknown += 1;
         self.effect(Effect::Lost(Box::new(row)));

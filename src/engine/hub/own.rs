@@ -18,7 +18,14 @@ use crate::wire::method::{Method, Revision};
 
 impl Hub {
     /// Sends a request of ours to a child. `until`: when it is given up.
-    pub(super) fn ask_child(&mut self, conn: Conn, method: Method, params: Option<&str>, purpose: Purpose, until: Option<Instant>) -> Option<WireId> {
+    pub(super) fn ask_child(
+        &mut self,
+        conn: Conn,
+        method: Method,
+        params: Option<&str>,
+        purpose: Purpose,
+        until: Option<Instant>,
+    ) -> Option<WireId> {
         let child = self.children.get_mut(conn.server.0)?;
         let wire = child.wire_id();
         let link = child.link.as_mut().filter(|link| link.conn == conn)?;
@@ -63,15 +70,30 @@ impl Hub {
     }
 
     /// A request of ours was answered.
-    pub(super) fn own_answered(&mut self, now: Instant, conn: Conn, purpose: Purpose, line: &Bytes, envelope: &Envelope) {
+    pub(super) fn own_answered(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        purpose: Purpose,
+        line: &Bytes,
+        envelope: &Envelope,
+    ) {
         let Some(result) = envelope.result.clone() else {
             let error = envelope.error.clone().unwrap_or_default();
-            let code = text::get(line, error.clone(), "code").and_then(|at| std::str::from_utf8(&line[at]).ok()?.parse().ok());
-            let message = text::get(line, error.clone(), "message").and_then(|at| text::string(line, at)).unwrap_or_default();
+            let code =
+                text::get(line, error.clone(), "code").and_then(|at| std::str::from_utf8(&line[at]).ok()?.parse().ok());
+            let message =
+                text::get(line, error.clone(), "message").and_then(|at| text::string(line, at)).unwrap_or_default();
             if matches!(purpose, Purpose::Initialize) && self.try_other_revision(now, conn, line, &error) {
                 return;
             }
-            return self.own_failed(now, conn, &purpose, code, &format!("it answered with an error: {message} ({})", code.unwrap_or_default()));
+            return self.own_failed(
+                now,
+                conn,
+                &purpose,
+                code,
+                &format!("it answered with an error: {message} ({})", code.unwrap_or_default()),
+            );
         };
         match purpose {
             Purpose::Initialize => self.shook_hands(now, conn, &line[result]),
@@ -118,7 +140,11 @@ impl Hub {
         let value: Value = serde_json::from_slice(result).unwrap_or_default();
         let version = value.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
         let Some(revision) = Revision::parse(version).filter(|revision| revision.is_legacy()) else {
-            return self.start_failed(now, conn, format!("it speaks the protocol revision \"{version}\", which is not known here"));
+            return self.start_failed(
+                now,
+                conn,
+                format!("it speaks the protocol revision \"{version}\", which is not known here"),
+            );
         };
         let identity = ["/serverInfo/name", "/serverInfo/version"]
             .map(|pointer| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default())
@@ -146,8 +172,13 @@ impl Hub {
             return;
         }
         let until = now + self.child(conn.server).config.list_timeout;
-        let watched: Vec<String> =
-            self.session.watches.keys().filter(|(server, _)| *server == conn.server).map(|(_, own)| own.clone()).collect();
+        let watched: Vec<String> = self
+            .session
+            .watches
+            .keys()
+            .filter(|(server, _)| *server == conn.server)
+            .map(|(_, own)| own.clone())
+            .collect();
         for own in watched {
             let params = json!({ "uri": own }).to_string();
             self.ask_child(conn, Method::Subscribe, Some(&params), Purpose::Restore, Some(until));
@@ -194,7 +225,9 @@ impl Hub {
         for kind in Kind::ALL {
             let child = self.child_mut(conn.server);
             let until = now + child.config.list_timeout;
-            let Some(cursor) = child.pagers.get_mut(kind as usize).and_then(|pager| pager.poll_request(now)) else { continue };
+            let Some(cursor) = child.pagers.get_mut(kind as usize).and_then(|pager| pager.poll_request(now)) else {
+                continue;
+            };
             let params = cursor.map(|token| format!(r#"{{"cursor":{token}}}"#));
             self.ask_child(conn, kind.method(), params.as_deref(), Purpose::Page(kind), Some(until));
         }
@@ -211,7 +244,10 @@ impl Hub {
                 self.listed(now, conn, kind, entries);
             }
             PageOutcome::Invalid(reason) => {
-                self.note_error(conn.server, format!("{} answered with something that is no list: {reason}", kind.method().as_str()));
+                self.note_error(
+                    conn.server,
+                    format!("{} answered with something that is no list: {reason}", kind.method().as_str()),
+                );
             }
         }
         self.drive_pagers(now, conn);

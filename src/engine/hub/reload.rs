@@ -85,12 +85,14 @@ impl Hub {
             let child = &self.children[id.0];
             let part = match &child.part {
                 Some(part) => Some(Arc::clone(part)),
-                None if child.listed.iter().any(|listed| *listed) => Some(Arc::new(crate::engine::catalog::build_part(
-                    &self.naming,
-                    &child.config,
-                    &child.listing,
-                    crate::engine::catalog::RenderClass::of(self.session.revision),
-                ))),
+                None if child.listed.iter().any(|listed| *listed) => {
+                    Some(Arc::new(crate::engine::catalog::build_part(
+                        &self.naming,
+                        &child.config,
+                        &child.listing,
+                        crate::engine::catalog::RenderClass::of(self.session.revision),
+                    )))
+                }
                 None => None,
             };
             if let Some(part) = part {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::answer::Droppable;
-use super::{Hub, HostTag};
+use super::{HostTag, Hub};
 use crate::engine::child::Conn;
 use crate::engine::link::ChildTag;
 use crate::engine::outcome::Answer;
@@ -35,7 +35,9 @@ impl Hub {
         let host = &self.session.capabilities;
         match Method::from_token(&token) {
             Some(Method::Ping) => self.answer_child(conn, &id, "{}"),
-            Some(Method::RootsList) if host.roots => self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList),
+            Some(Method::RootsList) if host.roots => {
+                self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList)
+            }
             Some(Method::CreateMessage) if host.sampling => self.sampling(now, conn, line, envelope, id, &params),
             Some(Method::Elicit) if host.elicitation_form || host.elicitation_url => {
                 self.elicitation(now, conn, line, envelope, id, &params);
@@ -65,20 +67,42 @@ impl Hub {
         self.ask_host(now, conn, line, envelope, id, params, Method::CreateMessage);
     }
 
-    fn elicitation(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params) {
+    fn elicitation(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        line: Bytes,
+        envelope: &Envelope,
+        id: ChildId,
+        params: &Params,
+    ) {
         let whole = params.whole.clone().unwrap_or_default();
         let url = text_at(&line, json::get(&line, whole, "mode").as_ref()).as_deref() == Some("url");
         let host = &self.session.capabilities;
         if (url && !host.elicitation_url) || (!url && !host.elicitation_form) {
             let mode = if url { "url" } else { "form" };
-            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, &format!("the host does not elicit by {mode}"));
+            return self.answer_child_error(
+                conn,
+                &id,
+                code::INVALID_PARAMS,
+                &format!("the host does not elicit by {mode}"),
+            );
         }
         self.ask_host(now, conn, line, envelope, id, params, Method::Elicit);
     }
 
     /// Relays a child's request under a number of ours.
     #[expect(clippy::too_many_arguments, reason = "a message with what was read of it")]
-    fn ask_host(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params, method: Method) {
+    fn ask_host(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        line: Bytes,
+        envelope: &Envelope,
+        id: ChildId,
+        params: &Params,
+        method: Method,
+    ) {
         let _ = now;
         let our = self.session.question_id();
         let mut edits = vec![Edit::number(envelope.id.clone().unwrap_or_default(), our.0)];
@@ -156,7 +180,8 @@ impl Hub {
         match question.asker {
             Asker::Guard { about } => {
                 let result = envelope.result.clone();
-                let action = result.clone().and_then(|at| json::get(line, at, "action")).and_then(|at| json::string(line, at));
+                let action =
+                    result.clone().and_then(|at| json::get(line, at, "action")).and_then(|at| json::string(line, at));
                 let again = result.and_then(|at| json::path(line, at, &["content", "runAgain"]));
                 let answer = match (action.as_deref(), again.map(|at| &line[at])) {
                     (Some("accept"), Some(b"false")) | (Some("decline"), _) => Answer::Declined,
@@ -217,7 +242,9 @@ impl Hub {
         );
         // A question that still waits for the handshake is withdrawn without a trace.
         let marker = format!(r#""id":{},"#, id.0);
-        if let Some(at) = self.session.held.iter().position(|held| memchr::memmem::find(held, marker.as_bytes()).is_some()) {
+        if let Some(at) =
+            self.session.held.iter().position(|held| memchr::memmem::find(held, marker.as_bytes()).is_some())
+        {
             self.session.held.remove(at);
             return;
         }
@@ -235,7 +262,9 @@ impl Hub {
 
     /// A child takes its question back.
     pub(super) fn child_cancelled(&mut self, conn: Conn, line: &Bytes, params: &Params) {
-        let Some(id) = params.request_id.clone().and_then(|at| PeerId::from_token(&line[at])).map(ChildId) else { return };
+        let Some(id) = params.request_id.clone().and_then(|at| PeerId::from_token(&line[at])).map(ChildId) else {
+            return;
+        };
         let Some(our) = self.link_mut(conn).and_then(|link| link.questions.remove(&id)) else { return };
         if self.session.questions.remove(&our).is_some() {
             let at = params.request_id.clone().unwrap_or_default();
@@ -250,8 +279,16 @@ impl Hub {
     /// Progress of the host on a child's request, under the child's own token.
     pub(super) fn host_progress(&mut self, line: &Bytes, params: &Params) {
         let Some(at) = params.progress_token.clone() else { return };
-        let Some(our) = std::str::from_utf8(&line[at.clone()]).ok().and_then(|text| text.trim_matches('"').parse().ok()) else { return };
-        let Some(Asker::Child { conn, token: Some(token), .. }) = self.session.questions.get(&OurId(our)).map(|q| q.asker.clone()) else { return };
+        let Some(our) =
+            std::str::from_utf8(&line[at.clone()]).ok().and_then(|text| text.trim_matches('"').parse().ok())
+        else {
+            return;
+        };
+        let Some(Asker::Child { conn, token: Some(token), .. }) =
+            self.session.questions.get(&OurId(our)).map(|q| q.asker.clone())
+        else {
+            return;
+        };
         if let Some(link) = self.link_mut(conn) {
             link.outbox.push_edited(ChildTag::Other, line, &mut [Edit::text(at, token.raw())]);
         }

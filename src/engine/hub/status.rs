@@ -20,7 +20,9 @@ pub(super) const UNKNOWN_URI: &str = "mcp-proxy://unknown";
 /// How they are listed.
 pub(super) fn own_listing() -> Listing {
     let entry = |uri: &str, name: &str, description: &str| {
-        Bytes::from(json!({ "uri": uri, "name": name, "description": description, "mimeType": "application/json" }).to_string())
+        Bytes::from(
+            json!({ "uri": uri, "name": name, "description": description, "mimeType": "application/json" }).to_string(),
+        )
     };
     Listing {
         resources: vec![
@@ -35,9 +37,9 @@ impl Hub {
     /// The state of everything, as `status --json` prints it for this process.
     pub fn status(&self, now: Instant) -> Value {
         let client = &self.session.client;
-        let host = self.session.is_opened().then(|| {
-            json!({ "name": client.name, "version": client.version, "protocol": self.session.revision.as_str() })
-        });
+        let host = self.session.is_opened().then(
+            || json!({ "name": client.name, "version": client.version, "protocol": self.session.revision.as_str() }),
+        );
         json!({
             "pid": self.about.pid,
             "version": env!("CARGO_PKG_VERSION"),
@@ -61,15 +63,21 @@ impl Hub {
                 problems.push(server["lastError"].as_str().unwrap_or("it is not ready").to_owned());
             }
             if let Some(part) = child.and_then(|child| child.part.as_ref()) {
-                problems.extend(part.repairs().iter().map(|repair| {
-                    format!("{} \"{}\": {}", repair.kind.noun(), repair.name, repair.what)
-                }));
-                problems.extend(part.unmatched_rules().iter().map(|rule| {
-                    format!("{} names {}, which matches nothing", rule.rule, rule.pattern)
-                }));
-                problems.extend(part.folded_names().iter().map(|names| {
-                    format!("some hosts take these names for one: {}", names.join(", "))
-                }));
+                problems.extend(
+                    part.repairs()
+                        .iter()
+                        .map(|repair| format!("{} \"{}\": {}", repair.kind.noun(), repair.name, repair.what)),
+                );
+                problems.extend(
+                    part.unmatched_rules()
+                        .iter()
+                        .map(|rule| format!("{} names {}, which matches nothing", rule.rule, rule.pattern)),
+                );
+                problems.extend(
+                    part.folded_names()
+                        .iter()
+                        .map(|names| format!("some hosts take these names for one: {}", names.join(", "))),
+                );
             }
             server["problems"] = problems.into();
         }

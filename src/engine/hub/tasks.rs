@@ -7,9 +7,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::json;
 
+use super::Hub;
 use super::answer::Droppable;
 use super::from_host::Request;
-use super::Hub;
 use crate::engine::child::{Conn, ServerId};
 use crate::engine::link::{About, Call, ChildTag, Purpose};
 use crate::engine::session::Place;
@@ -74,13 +74,17 @@ impl Hub {
     /// `tasks/get`, `tasks/result` and `tasks/cancel` of the host.
     pub(super) fn task_request(&mut self, now: Instant, method: Method, request: Request) {
         if self.session.revision != Revision::V2025_11_25 {
-            let error = RpcError::new(code::METHOD_NOT_FOUND, format!("{} is not part of this session's revision.", method.as_str()));
+            let error = RpcError::new(
+                code::METHOD_NOT_FOUND,
+                format!("{} is not part of this session's revision.", method.as_str()),
+            );
             return self.answer_error(&request.id, &error);
         }
         let exposed = text_at(&request.frame, request.params.task_id.as_ref()).unwrap_or_default().into_owned();
         let Some((server, own)) = self.tasks.by_exposed.get(&exposed).cloned() else {
-            let error = RpcError::new(code::INVALID_PARAMS, format!("The task \"{exposed}\" is not known, or it has expired."))
-                .with("taskId", exposed);
+            let error =
+                RpcError::new(code::INVALID_PARAMS, format!("The task \"{exposed}\" is not known, or it has expired."))
+                    .with("taskId", exposed);
             return self.answer_error(&request.id, &error);
         };
         let at = request.params.task_id.clone().unwrap_or_default();
@@ -89,7 +93,15 @@ impl Hub {
     }
 
     /// A call became a task.
-    pub(super) fn task_created(&mut self, conn: Conn, wire: WireId, call: &Call, line: &Bytes, result: &Range<usize>, edits: &mut Vec<Edit>) {
+    pub(super) fn task_created(
+        &mut self,
+        conn: Conn,
+        wire: WireId,
+        call: &Call,
+        line: &Bytes,
+        result: &Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
         let Some(at) = text::path(line, result.clone(), &["task", "taskId"]) else { return };
         if let Some(own) = text::string(line, at.clone())
             && let Some(token) = &call.token
@@ -149,7 +161,8 @@ impl Hub {
         let Some(own) = text_at(line, params.task_id.as_ref()).map(std::borrow::Cow::into_owned) else { return };
         let Some(exposed) = self.tasks.by_own.get(&(conn.server, own)).cloned() else { return };
         let at = params.task_id.clone().unwrap_or_default();
-        let status = params.whole.clone().and_then(|at| text::get(line, at, "status")).and_then(|at| text::string(line, at));
+        let status =
+            params.whole.clone().and_then(|at| text::get(line, at, "status")).and_then(|at| text::string(line, at));
         if status.is_some_and(|status| TERMINAL.contains(&&*status)) {
             self.task_over(&exposed);
         }
