@@ -67,11 +67,10 @@ const FILE: &str = "mcp-proxy.toml";
 ///
 /// Never the current directory: hosts start us inside repositories, and a stranger's must not start commands.
 pub fn config_path(named: Option<&Path>) -> Result<PathBuf, LoadError> {
+    // Hosts start us without a shell, so a `~` in their files comes here as it is.
+    let named = named.map(Path::to_owned).or_else(|| variable("MCP_PROXY_CONFIG").map(PathBuf::from));
     if let Some(path) = named {
-        return Ok(path.to_owned());
-    }
-    if let Some(path) = variable("MCP_PROXY_CONFIG") {
-        return Ok(path.into());
+        return Ok(expand_home(&path, home_dir().as_deref()));
     }
     let ours = place("XDG_CONFIG_HOME", |dirs| dirs.config_dir().to_owned());
     ours.map(|dir| dir.join(FILE)).ok_or(LoadError::NoPlace)

@@ -126,4 +126,6 @@ fn files_load() {
 #[test]
 fn the_named_file_wins() {
     assert_eq!(config_path(Some(Path::new("x.toml"))).unwrap(), Path::new("x.toml"));
+    let home = home_dir().expect("a home");
+    assert_eq!(config_path(Some(Path::new("~/x.toml"))).unwrap(), home.join("x.toml"));
 }

@@ -37,3 +37,22 @@ fn profile_narrows() {
     assert_eq!(github.tools.profile_allow.as_deref(), Some(&["get_*".to_owned(), "list_*".to_owned()][..]));
     assert_eq!(github.tools.deny, ["delete_*"]);
 }
+
+/// The file at the top of the repository, which is also the reference of the common keys.
+const SHIPPED: &str = include_str!("../../../mcp-proxy.toml");
+
+#[test]
+fn shipped_file_is_sound_also_with_its_comments() {
+    let all = SHIPPED.lines().map(|line| match line.strip_prefix("# ").and_then(|rest| rest.split_once(" = ")) {
+        Some((key, _)) if key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => &line[2..],
+        _ => line,
+    });
+    let all: Vec<&str> = all.collect();
+    for text in [SHIPPED, &all.join("\n")] {
+        let parsed = parse(Path::new("mcp-proxy.toml"), text, None);
+        let faults: Vec<_> = parsed.faults.iter().filter(|fault| fault.severity != Severity::Warning).collect();
+        assert!(faults.is_empty(), "{faults:#?}");
+        assert!(!parsed.config.servers.is_empty());
+        super::schema::validate_text(text);
+    }
+}
