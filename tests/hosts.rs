@@ -38,25 +38,8 @@ impl Home {
         self.directory.path().join(name)
     }
 
-    fn write(&self, path: &Path, text: &str) {
-        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-        fs::write(path, text).expect("written");
-    }
-
     fn host_file(&self, host: &str) -> PathBuf {
         self.scene.around.host_file(by_id(host).expect("known")).expect("it has a file")
-    }
-
-    fn place(&self, host: &str) -> PlaceArgs {
-        PlaceArgs {
-            host: host.to_owned(),
-            file: None,
-            project: None,
-            no_cli: false,
-            name: "hub".to_owned(),
-            dry_run: false,
-            yes: true,
-        }
     }
 
     fn install(&self, place: PlaceArgs, replace: bool) -> Said {
@@ -79,15 +62,32 @@ impl Home {
         };
         said(|out, err| import(&args, &self.scene, out, err))
     }
+}
 
-    /// The names in a directory.
-    fn beside(&self, path: &Path) -> Vec<String> {
-        let entries = fs::read_dir(path.parent().expect("a parent")).expect("listed");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    fs::write(path, text).expect("written");
+}
+
+fn place(host: &str) -> PlaceArgs {
+    PlaceArgs {
+        host: host.to_owned(),
+        file: None,
+        project: None,
+        no_cli: false,
+        name: "hub".to_owned(),
+        dry_run: false,
+        yes: true,
     }
+}
+
+/// The names in a directory.
+fn beside(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path.parent().expect("a parent")).expect("listed");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("read").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 fn said(run: impl FnOnce(&mut dyn std::io::Write, &mut dyn std::io::Write) -> anyhow::Result<u8>) -> Said {
@@ -186,8 +186,8 @@ fn install_and_uninstall_leave_the_file_as_it_was() {
 fn round_trip(host: &str, text: &str, replace: bool) {
     let home = Home::new();
     let file = home.host_file(host);
-    home.write(&file, text);
-    let told = home.install(home.place(host), replace);
+    write(&file, text);
+    let told = home.install(place(host), replace);
     assert_eq!(told.code, Ok(0), "{host}\n{text}\n{}", told.err);
     assert!(!told.out.contains("open-sesame") && !told.err.contains("open-sesame"), "{}", told.out);
     let after = fs::read_to_string(&file).expect("read");
@@ -215,7 +215,7 @@ fn round_trip(host: &str, text: &str, replace: bool) {
             .expect("strict JSON stays strict");
     }
 
-    let again = home.install(home.place(host), replace);
+    let again = home.install(place(host), replace);
     assert_eq!(again.code, Ok(0), "{host} {}", again.err);
     assert_eq!(
         fs::read_to_string(&file).expect("read"),
@@ -224,13 +224,13 @@ fn round_trip(host: &str, text: &str, replace: bool) {
         again.err
     );
 
-    let told = home.uninstall(home.place(host));
+    let told = home.uninstall(place(host));
     assert_eq!(told.code, Ok(0), "{host} {}", told.err);
     assert!(!told.out.contains("open-sesame") && !told.err.contains("open-sesame"), "{}", told.out);
     assert_eq!(fs::read_to_string(&file).expect("read"), text, "{host} replace={replace}");
-    let beside = home.beside(&file);
+    let beside = beside(&file);
     assert_eq!(beside, [file.file_name().expect("a name").to_string_lossy()], "{host}: nothing is left behind");
-    assert!(home.uninstall(home.place(host)).err.contains("no entry of ours"));
+    assert!(home.uninstall(place(host)).err.contains("no entry of ours"));
 }
 
 #[test]
@@ -238,12 +238,12 @@ fn a_file_that_somebody_changed_since_loses_only_our_entry() {
     for (host, text) in samples().into_iter().filter(|(_, text)| !text.is_empty()) {
         let home = Home::new();
         let file = home.host_file(host);
-        home.write(&file, text);
-        assert_eq!(home.install(home.place(host), false).code, Ok(0));
+        write(&file, text);
+        assert_eq!(home.install(place(host), false).code, Ok(0));
         let after = fs::read_to_string(&file).expect("read");
         let space = if after.ends_with('\n') { "\n" } else { " \n" };
         fs::write(&file, format!("{after}{space}")).expect("written");
-        let told = home.uninstall(home.place(host));
+        let told = home.uninstall(place(host));
         assert_eq!(told.code, Ok(0), "{host} {}", told.err);
         let left = fs::read_to_string(&file).expect("read");
         assert!(!left.contains("mcp-proxy"), "{host}\n{left}");
@@ -258,11 +258,11 @@ fn a_file_that_we_made_is_removed_again() {
     for host in HOSTS.iter().filter(|host| host.format != Format::Paste) {
         let home = Home::new();
         let file = home.host_file(host.id);
-        assert_eq!(home.install(home.place(host.id), false).code, Ok(0));
+        assert_eq!(home.install(place(host.id), false).code, Ok(0));
         assert!(fs::read_to_string(&file).expect("written").contains(BINARY), "{}", host.id);
-        let told = home.uninstall(home.place(host.id));
+        let told = home.uninstall(place(host.id));
         assert_eq!(told.code, Ok(0), "{}", host.id);
-        assert!(!file.exists() && home.beside(&file).is_empty(), "{} {}", host.id, told.err);
+        assert!(!file.exists() && beside(&file).is_empty(), "{} {}", host.id, told.err);
     }
 }
 
@@ -271,7 +271,7 @@ fn what_is_written_is_what_the_host_takes() {
     let check = |host: &str, expected: &str| {
         let home = Home::new();
         let file = home.host_file(host);
-        let told = home.install(home.place(host), false);
+        let told = home.install(place(host), false);
         assert_eq!(told.code, Ok(0), "{}", told.err);
         let config = home.path("mcp-proxy.toml");
         let text = fs::read_to_string(&file).expect("written").replace(&config.display().to_string(), "CONFIG");
@@ -326,7 +326,7 @@ const SECRETS: [&str; 3] = ["ghp_Sesame0123456789abcdefABCDEF01234567", "s3same"
 fn three_commands_move_a_host_over_and_back() {
     let home = Home::new();
     let file = home.host_file("claude-desktop");
-    home.write(&file, SIX);
+    write(&file, SIX);
     let config = home.path("mcp-proxy.toml");
 
     let told = home.import("claude-desktop", Some(&config));
@@ -341,7 +341,7 @@ fn three_commands_move_a_host_over_and_back() {
         assert!(toml.contains(&format!("${{env:{name}}}")), "{toml}");
     }
 
-    let switched = home.install(home.place("claude-desktop"), true);
+    let switched = home.install(place("claude-desktop"), true);
     assert_eq!(switched.code, Ok(0), "{}", switched.err);
     assert_eq!(fs::read_to_string(&config).expect("read"), toml, "they were there already");
     let text = fs::read_to_string(&file).expect("read");
@@ -349,10 +349,10 @@ fn three_commands_move_a_host_over_and_back() {
     assert_eq!(value["mcpServers"].as_object().expect("a table").keys().collect::<Vec<_>>(), ["hub"]);
     assert_eq!(value["globalShortcut"], "Ctrl+Space");
 
-    let undone = home.uninstall(home.place("claude-desktop"));
+    let undone = home.uninstall(place("claude-desktop"));
     assert_eq!(undone.code, Ok(0), "{}", undone.err);
     assert_eq!(fs::read_to_string(&file).expect("read"), SIX);
-    assert_eq!(home.beside(&file), ["claude_desktop_config.json"]);
+    assert_eq!(beside(&file), ["claude_desktop_config.json"]);
     for secret in SECRETS {
         assert!(!toml.contains(secret), "{secret}\n{toml}");
         for told in [&told, &switched, &undone] {
@@ -365,11 +365,11 @@ fn three_commands_move_a_host_over_and_back() {
 fn replace_adds_to_a_configuration_that_is_there() {
     let home = Home::new();
     let file = home.host_file("claude-desktop");
-    home.write(&file, SIX);
+    write(&file, SIX);
     let config = home.path("mcp-proxy.toml");
     let own = "# mine\r\n[servers.github]\r\ncommand = \"other\"\r\nenv = { A = \"${env:SEARCH_API_KEY}\" }\r\n";
-    home.write(&config, own);
-    let told = home.install(home.place("claude-desktop"), true);
+    write(&config, own);
+    let told = home.install(place("claude-desktop"), true);
     assert_eq!(told.code, Ok(0), "{}", told.err);
     let toml = fs::read_to_string(&config).expect("read");
     assert!(toml.starts_with(own.trim_end()), "{toml}");
@@ -378,21 +378,21 @@ fn replace_adds_to_a_configuration_that_is_there() {
     let parsed = mcp_proxy::config::parse(&config, &toml, None);
     assert!(parsed.sound(), "{:?}\n{toml}", parsed.faults);
     assert_eq!(parsed.config.servers.len(), 6);
-    assert!(home.beside(&config).contains(&"mcp-proxy.toml.bak-1764000000".to_owned()));
+    assert!(beside(&config).contains(&"mcp-proxy.toml.bak-1764000000".to_owned()));
 }
 
 #[test]
 fn what_cannot_work_behind_the_proxy_stays_with_the_host() {
     let home = Home::new();
     let file = home.host_file("vscode");
-    home.write(
+    write(
         &file,
         r#"{ "servers": {
             "docs": { "type": "http", "url": "https://docs.example.com/mcp" },
             "lint": { "command": "lint", "args": ["${workspaceFolder}"] },
             "a": { "command": "a" }, "twin": { "command": "a" } } }"#,
     );
-    let told = home.install(home.place("vscode"), true);
+    let told = home.install(place("vscode"), true);
     assert_eq!(told.code, Ok(0), "{}", told.err);
     let text = fs::read_to_string(&file).expect("read");
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -405,11 +405,11 @@ fn what_cannot_work_behind_the_proxy_stays_with_the_host() {
 fn a_change_after_replace_is_told() {
     let home = Home::new();
     let file = home.host_file("claude-desktop");
-    home.write(&file, SIX);
-    assert_eq!(home.install(home.place("claude-desktop"), true).code, Ok(0));
+    write(&file, SIX);
+    assert_eq!(home.install(place("claude-desktop"), true).code, Ok(0));
     let text = fs::read_to_string(&file).expect("read").replace("Ctrl+Space", "");
     fs::write(&file, text).expect("written");
-    let told = home.uninstall(home.place("claude-desktop"));
+    let told = home.uninstall(place("claude-desktop"));
     assert_eq!(told.code, Ok(0));
     assert!(told.err.contains("not put back: filesystem, github"), "{}", told.err);
 }
@@ -420,13 +420,13 @@ fn a_link_stays_a_link() {
     let home = Home::new();
     let file = home.host_file("cursor");
     let real = home.path("dotfiles/cursor.json");
-    home.write(&real, "{}\n");
+    write(&real, "{}\n");
     fs::create_dir_all(file.parent().expect("a parent")).expect("made");
     std::os::unix::fs::symlink(&real, &file).expect("linked");
-    assert_eq!(home.install(home.place("cursor"), false).code, Ok(0));
+    assert_eq!(home.install(place("cursor"), false).code, Ok(0));
     assert!(fs::symlink_metadata(&file).expect("there").is_symlink());
     assert!(fs::read_to_string(&real).expect("read").contains(BINARY));
-    assert_eq!(home.uninstall(home.place("cursor")).code, Ok(0));
+    assert_eq!(home.uninstall(place("cursor")).code, Ok(0));
     assert_eq!(fs::read_to_string(&real).expect("read"), "{}\n");
     assert!(fs::symlink_metadata(&file).expect("there").is_symlink());
 }
@@ -445,12 +445,12 @@ fn a_broken_file_is_not_touched() {
     ] {
         let home = Home::new();
         let file = home.host_file(host);
-        home.write(&file, text);
-        let told = home.install(home.place(host), false);
+        write(&file, text);
+        let told = home.install(place(host), false);
         assert_eq!(told.code, Ok(1), "{host} {text} {}", told.err);
         assert!(told.out.contains(BINARY), "the snippet is printed: {}", told.out);
         assert_eq!(fs::read_to_string(&file).expect("read"), text);
-        assert_eq!(home.beside(&file).len(), 1);
+        assert_eq!(beside(&file).len(), 1);
     }
 }
 
@@ -459,14 +459,14 @@ fn a_foreign_entry_of_our_name_is_not_overwritten() {
     let home = Home::new();
     let file = home.host_file("cursor");
     let text = "{\"mcpServers\": {\"hub\": {\"command\": \"other\"}}}";
-    home.write(&file, text);
-    let told = home.install(home.place("cursor"), false);
+    write(&file, text);
+    let told = home.install(place("cursor"), false);
     assert_eq!(told.code, Ok(1));
     assert!(told.err.contains("--name"), "{}", told.err);
     assert_eq!(fs::read_to_string(&file).expect("read"), text);
-    let named = PlaceArgs { name: "proxy".to_owned(), ..home.place("cursor") };
+    let named = PlaceArgs { name: "proxy".to_owned(), ..place("cursor") };
     assert_eq!(home.install(named, false).code, Ok(0));
-    assert_eq!(home.uninstall(home.place("cursor")).code, Ok(0));
+    assert_eq!(home.uninstall(place("cursor")).code, Ok(0));
     assert_eq!(fs::read_to_string(&file).expect("read"), text);
 }
 
@@ -485,8 +485,8 @@ fn an_older_entry_is_brought_up_to_date_and_keeps_what_was_added() {
     ] {
         let home = Home::new();
         let file = home.host_file(host);
-        home.write(&file, text);
-        let told = home.install(home.place(host), false);
+        write(&file, text);
+        let told = home.install(place(host), false);
         assert_eq!(told.code, Ok(0), "{host} {}", told.err);
         let after = fs::read_to_string(&file).expect("read");
         assert!(after.contains(BINARY) && !after.contains("/old/") && after.contains('9'), "{after}");
@@ -498,12 +498,12 @@ fn an_older_entry_is_brought_up_to_date_and_keeps_what_was_added() {
 fn without_a_person_nothing_is_written_unasked() {
     let home = Home::new();
     let file = home.host_file("cursor");
-    home.write(&file, SIX);
-    let told = home.install(PlaceArgs { yes: false, ..home.place("cursor") }, true);
+    write(&file, SIX);
+    let told = home.install(PlaceArgs { yes: false, ..place("cursor") }, true);
     assert!(told.code.expect_err("nobody can be asked").contains("--yes"));
-    let told = home.install(PlaceArgs { yes: false, dry_run: true, ..home.place("cursor") }, true);
+    let told = home.install(PlaceArgs { yes: false, dry_run: true, ..place("cursor") }, true);
     assert_eq!(told.code, Ok(0));
-    assert!(told.out.contains("+      \"args\"") || told.out.contains("+"), "{}", told.out);
+    assert!(told.out.contains("+    \"hub\": {"), "{}", told.out);
     assert!(told.err.contains("--dry-run"));
     assert_eq!(fs::read_to_string(&file).expect("read"), SIX);
     assert!(!home.path("mcp-proxy.toml").exists());
@@ -515,7 +515,7 @@ fn without_a_person_nothing_is_written_unasked() {
 #[test]
 fn an_unknown_host_lists_the_known() {
     let home = Home::new();
-    let told = home.install(home.place("emacs"), false);
+    let told = home.install(place("emacs"), false);
     let error = told.code.expect_err("unknown");
     assert!(error.contains("claude-desktop") && error.contains("opencode"), "{error}");
     let error = home.import("emacs", None).code.expect_err("unknown");
@@ -525,7 +525,7 @@ fn an_unknown_host_lists_the_known() {
 #[test]
 fn a_host_without_a_file_gets_a_snippet() {
     let home = Home::new();
-    let told = home.install(home.place("jetbrains-ai"), false);
+    let told = home.install(place("jetbrains-ai"), false);
     assert_eq!(told.code, Ok(0));
     assert!(told.out.contains("mcpServers") && told.err.contains("As JSON"), "{}{}", told.out, told.err);
 }
@@ -534,10 +534,10 @@ fn a_host_without_a_file_gets_a_snippet() {
 fn a_project_has_a_file_of_its_own() {
     let home = Home::new();
     let project = home.path("app");
-    let place = || PlaceArgs { project: Some(project.clone()), ..home.place("vscode") };
-    assert_eq!(home.install(place(), false).code, Ok(0));
+    let there = || PlaceArgs { project: Some(project.clone()), ..place("vscode") };
+    assert_eq!(home.install(there(), false).code, Ok(0));
     assert!(fs::read_to_string(project.join(".vscode/mcp.json")).expect("written").contains(BINARY));
-    assert_eq!(home.uninstall(place()).code, Ok(0));
+    assert_eq!(home.uninstall(there()).code, Ok(0));
     assert!(!project.join(".vscode/mcp.json").exists());
 }
 
@@ -546,7 +546,7 @@ fn a_project_has_a_file_of_its_own() {
 fn fake_claude(home: &mut Home, body: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     let program = home.path("bin/claude");
-    home.write(&program, &format!("#!/bin/sh\necho \"$@\" >> '{}'\n{body}\n", home.path("calls").display()));
+    write(&program, &format!("#!/bin/sh\necho \"$@\" >> '{}'\n{body}\n", home.path("calls").display()));
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
     let path = format!("{}:/usr/bin:/bin", home.path("bin").display());
     home.scene.around.vars.insert("PATH".into(), path.into());
@@ -563,17 +563,16 @@ fn the_hosts_own_command_is_used() {
         file.display()
     );
     fake_claude(&mut home, &body);
-    home.write(&file, "{\"n\":1}");
-    let args =
-        |home: &Home| InstallArgs { place: home.place("claude-code"), config: None, replace: false, keyring: false };
-    let told = said(|out, err| install(&args(&home), &home.scene, out, err));
+    write(&file, "{\"n\":1}");
+    let args = InstallArgs { place: place("claude-code"), config: None, replace: false, keyring: false };
+    let told = said(|out, err| install(&args, &home.scene, out, err));
     assert_eq!(told.code, Ok(0), "{}", told.err);
     assert!(told.out.contains("mcp add --scope user hub -- /opt/tools/bin/mcp-proxy run"), "{}", told.out);
     assert!(!told.err.contains("in its place"), "{}", told.err);
-    assert_eq!(home.uninstall(home.place("claude-code")).code, Ok(0));
+    assert_eq!(home.uninstall(place("claude-code")).code, Ok(0));
     let calls = fs::read_to_string(home.path("calls")).expect("it was called");
     assert_eq!(calls, format!("mcp add --scope user hub -- {BINARY} run\nmcp remove --scope user hub\n"));
-    assert_eq!(home.beside(&file).iter().filter(|name| name.contains(".bak-")).count(), 0);
+    assert_eq!(beside(&file).iter().filter(|name| name.contains(".bak-")).count(), 0);
 }
 
 #[cfg(unix)]
@@ -582,11 +581,11 @@ fn a_command_that_fails_is_replaced_by_an_edit() {
     let mut home = Home::new();
     let file = home.host_file("claude-code");
     fake_claude(&mut home, "echo 'not logged in' >&2; exit 1");
-    home.write(&file, "{\"n\":1}");
-    let told = home.install(home.place("claude-code"), false);
+    write(&file, "{\"n\":1}");
+    let told = home.install(place("claude-code"), false);
     assert_eq!(told.code, Ok(0), "{}", told.err);
     assert!(told.err.contains("not logged in") && told.err.contains("in its place"), "{}", told.err);
     assert!(fs::read_to_string(&file).expect("read").contains(BINARY));
-    assert_eq!(home.uninstall(home.place("claude-code")).code, Ok(0));
+    assert_eq!(home.uninstall(place("claude-code")).code, Ok(0));
     assert_eq!(fs::read_to_string(&file).expect("read"), "{\"n\":1}");
 }

@@ -21,7 +21,7 @@ pub(super) fn set(
             table = table.object_value_or_create(key).ok_or_else(|| format!("`{key}` in it is not an object"))?;
         }
         let Some(property) = table.get(name) else {
-            let fields = fields.iter().map(|field| (field.key.to_owned(), input(&field.value))).collect();
+            let fields = fields.iter().map(|field| (field.key.clone(), input(&field.value))).collect();
             table.append(name, CstInputValue::Object(fields));
             return Ok(());
         };

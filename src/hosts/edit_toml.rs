@@ -9,7 +9,7 @@ use super::read::split_bom;
 /// Writes an entry: a new one whole, of an existing one only the essential keys.
 pub(super) fn set(text: &str, keys: &[&str], name: &str, fields: &[Field]) -> Result<String, String> {
     edit(text, |document| {
-        let fresh = !document.iter().next().is_some();
+        let fresh = document.iter().next().is_none();
         let mut table: &mut dyn TableLike = document.as_table_mut();
         let mut inline = false;
         for key in keys {
@@ -35,12 +35,12 @@ pub(super) fn set(text: &str, keys: &[&str], name: &str, fields: &[Field]) -> Re
         }
         let item = if inline {
             let mut entry = InlineTable::new();
-            fields.iter().for_each(|field| drop(entry.insert(&field.key, to_toml(&field.value))));
+            entry.extend(fields.iter().map(|field| (field.key.as_str(), to_toml(&field.value))));
             Item::Value(entry.into())
         } else {
             let mut entry = Table::new();
             entry.decor_mut().set_prefix(if fresh { "" } else { "\n" });
-            fields.iter().for_each(|field| drop(entry.insert(&field.key, Item::Value(to_toml(&field.value)))));
+            entry.extend(fields.iter().map(|field| (field.key.as_str(), Item::Value(to_toml(&field.value)))));
             Item::Table(entry)
         };
         table.insert(name, item);

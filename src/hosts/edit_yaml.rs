@@ -170,10 +170,10 @@ impl Lines {
 
     /// Sees that the last line has an ending.
     fn end_last(&mut self) {
-        if let Some(last) = self.list.last_mut() {
-            if !last.ends_with('\n') {
-                last.push_str(self.ending);
-            }
+        if let Some(last) = self.list.last_mut()
+            && !last.ends_with('\n')
+        {
+            last.push_str(self.ending);
         }
     }
 

@@ -98,7 +98,7 @@ pub(super) fn server(name: &str, entry: &Map<String, Value>, context: &Context) 
     let (command, first_args) = command(entry)?;
     let transport = match (command, url) {
         (Some(command), _) if !matches!(kind.as_str(), "http" | "sse" | "remote") => {
-            let (transport, bridged) = bridge::through(process(command, first_args, entry, context, &mut notes)?);
+            let (transport, bridged) = bridge::through(process(&command, first_args, entry, context, &mut notes)?);
             if bridged {
                 notes.push("A bridge carried to it before.".to_owned());
             }
@@ -182,7 +182,7 @@ fn command(entry: &Map<String, Value>) -> Result<(Option<String>, Vec<String>), 
 }
 
 fn process(
-    command: String,
+    command: &str,
     mut args: Vec<String>,
     entry: &Map<String, Value>,
     context: &Context,
@@ -190,7 +190,7 @@ fn process(
 ) -> Result<Process, String> {
     args.extend(entry.get("args").map(list).unwrap_or_default());
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    if bridge::is_own(&command, &words, context.own) {
+    if bridge::is_own(command, &words, context.own) {
         return Err("it is this proxy itself".to_owned());
     }
     let vars = context.dialect.vars;
@@ -213,7 +213,7 @@ fn process(
     let inherit = inherit.filter_map(|item| item.as_str().or_else(|| item.get("name")?.as_str()));
     let cwd = entry.get("cwd").and_then(Value::as_str).filter(|cwd| !cwd.is_empty());
     let mut process = Process {
-        command: pieces(&command, vars),
+        command: pieces(command, vars),
         args: args.iter().map(|arg| pieces(arg, vars)).collect(),
         env,
         inherit: inherit.map(str::to_owned).collect(),

@@ -249,8 +249,9 @@ pub(super) fn free_key(name: &str, taken: &[&str]) -> String {
     if !is_taken(&base) {
         return base;
     }
-    (2..)
-        .map(|count: u32| format!("{}-{count}", trimmed(&base, 28)))
+    // One more candidate than there are servers: one of them is free.
+    (2..taken.len() + 3)
+        .map(|count| format!("{}-{count}", trimmed(&base, 28)))
         .find(|key| !is_taken(key))
         .expect("there are more numbers than servers")
 }

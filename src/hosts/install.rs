@@ -238,11 +238,8 @@ impl Request<'_> {
         Ok(Plan { step, moved, notes })
     }
 
-    /// Plans the file's edit where the host's own command failed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::install`].
+    /// The same by the file's edit alone, for where the host's own command failed.
+    #[must_use]
     pub fn without_cli(&self) -> Self {
         Self { use_cli: false, ..self.clone() }
     }
@@ -396,11 +393,9 @@ impl Request<'_> {
     /// What moves into our file, and that file's change.
     fn plan_move(&self, replace: &Replace, snapshot: &Snapshot, text: &str) -> Result<Moved, Refusal> {
         let own = Path::new(&self.entry.command);
-        let mut import = match import::from_text(text, &snapshot.path, Some(self.host), self.around, Some(own)) {
-            Ok(import) => import,
-            // A file without servers has nothing to move.
-            Err(_) => Import::default(),
-        };
+        // A file without servers has nothing to move.
+        let import = import::from_text(text, &snapshot.path, Some(self.host), self.around, Some(own));
+        let mut import = import.unwrap_or_default();
         let mut stay = Vec::new();
         import.servers.retain(|server| {
             let why = if !server.scope.is_empty() {

@@ -93,8 +93,11 @@ pub(super) fn snippet(host: &Host, entry: &Entry) -> String {
 fn continue_block(entry: &Entry) -> String {
     let mut text = format!("name: {}\nversion: 0.0.1\nschema: v1\nmcpServers:\n", entry.name);
     for (at, field) in fields(Form::Continue, entry).iter().enumerate() {
-        let lead = if at == 0 { "  - " } else { "    " };
-        text.push_str(&format!("{lead}{}: {}\n", field.key, edit_yaml::flow(&field.value)));
+        text.push_str(if at == 0 { "  - " } else { "    " });
+        text.push_str(&field.key);
+        text.push_str(": ");
+        text.push_str(&edit_yaml::flow(&field.value));
+        text.push('\n');
     }
     text
 }
@@ -161,7 +164,7 @@ impl<'t> Document<'t> {
                 Syntax::Yaml => edit_yaml::remove(&text, self.host.keys[0], removed),
             }?;
             if let Some(table) = table_mut(&mut expected, self.host.keys, false) {
-                removed.iter().for_each(|name| drop(table.shift_remove(name)));
+                table.retain(|name, _| !removed.contains(name));
             }
         }
         if let Some((name, fields)) = entry {
@@ -191,10 +194,10 @@ impl<'t> Document<'t> {
 /// An empty table of servers is as good as none.
 fn without_empty(mut value: Value, host: &Host) -> Value {
     let empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
-    if let (Some(map), [key]) = (value.as_object_mut(), host.keys) {
-        if map.get(*key).is_some_and(empty) {
-            map.shift_remove(*key);
-        }
+    if let (Some(map), [key]) = (value.as_object_mut(), host.keys)
+        && map.get(*key).is_some_and(empty)
+    {
+        map.shift_remove(*key);
     }
     value
 }

@@ -88,10 +88,10 @@ impl Import {
         }
         let mut wanted: Vec<String> = Vec::new();
         for piece in servers.iter().flat_map(|server| server.texts().flatten()) {
-            if let Piece::Wanted(name) = piece {
-                if !wanted.contains(name) {
-                    wanted.push(name.clone());
-                }
+            if let Piece::Wanted(name) = piece
+                && !wanted.contains(name)
+            {
+                wanted.push(name.clone());
             }
         }
         let mut toml = String::new();
@@ -203,35 +203,45 @@ impl Vault<'_> {
         let key = server.key.clone();
         let mut dropped = false;
         match &mut server.transport {
-            Transport::Process(process) => dropped |= self.from_process(&key, process),
-            Transport::Remote(remote) => dropped |= self.from_remote(&key, remote),
+            Transport::Process(process) => dropped |= self.take_from_process(&key, process),
+            Transport::Remote(remote) => dropped |= self.take_from_remote(&key, remote),
         }
         if dropped {
             server.notes.push("A default value that looked like a secret was left out.".to_owned());
         }
     }
 
-    fn from_process(&mut self, key: &str, process: &mut Process) -> bool {
+    fn take_from_process(&mut self, key: &str, process: &mut Process) -> bool {
         let mut dropped = self.take(key, None, &mut process.command);
         for (name, value) in &mut process.env {
-            if let [Piece::Literal(literal)] = value.as_slice() {
-                if secrets::secret_name(name) && secrets::secret_value(literal) {
-                    let piece = self.put(key, &shout(name), &literal.clone());
-                    *value = vec![piece];
-                    continue;
-                }
+            if let [Piece::Literal(literal)] = value.as_slice()
+                && secrets::secret_name(name)
+                && secrets::secret_value(literal)
+            {
+                let piece = self.put(key, &shout(name), &literal.clone());
+                *value = vec![piece];
+                continue;
             }
             dropped |= self.take(key, Some(name), value);
         }
         let mut flag: Option<String> = None;
+        let mut of_env = false;
         for arg in &mut process.args {
             let literal = super::bridge::literal(arg).map(str::to_owned);
             match (flag.take(), literal.as_deref()) {
                 (Some(flag), Some(value)) if !value.starts_with('-') && secrets::secret_value(value) => {
                     *arg = vec![self.put(key, &format!("{}_{}", shout(key), shout(&flag)), value)];
                 }
-                _ => dropped |= self.take(key, None, arg),
+                _ => {
+                    if let Some((name, value)) = literal.as_deref().filter(|_| of_env).and_then(named) {
+                        let piece = self.put(key, name, value);
+                        *arg = vec![Piece::Literal(format!("{name}=")), piece];
+                    } else {
+                        dropped |= self.take(key, None, arg);
+                    }
+                }
             }
+            of_env = matches!(literal.as_deref(), Some("-e" | "--env"));
             flag = literal.filter(|text| text.starts_with('-') && !text.contains('=') && secrets::secret_name(text));
         }
         if let Some(cwd) = &mut process.cwd {
@@ -240,7 +250,7 @@ impl Vault<'_> {
         dropped
     }
 
-    fn from_remote(&mut self, key: &str, remote: &mut Remote) -> bool {
+    fn take_from_remote(&mut self, key: &str, remote: &mut Remote) -> bool {
         let mut dropped = self.take(key, None, &mut remote.url);
         for (name, value) in &mut remote.headers {
             let whole = match value.as_slice() {
@@ -336,6 +346,12 @@ impl Vault<'_> {
     }
 }
 
+/// A variable that an argument sets, if its value is a secret as a whole.
+fn named(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    (name == shout(name) && secrets::secret_name(name) && secrets::secret_value(value)).then_some((name, value))
+}
+
 fn comment(toml: &mut String, text: &str) {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let _ = writeln!(toml, "# {clean}");
@@ -347,7 +363,7 @@ fn table(toml: &mut String, server: &Server, store: Store) {
         comment(toml, note);
     }
     let _ = writeln!(toml, "[servers.{}]", key(&server.key));
-    let mut after: Vec<(&str, &Vec<(String, Vec<Piece>)>)> = Vec::new();
+    let mut after: Vec<(&str, &Pairs)> = Vec::new();
     let text = |pieces: &[Piece]| string(&to_text(pieces, store));
     match &server.transport {
         Transport::Process(process) => {
@@ -399,13 +415,16 @@ fn table(toml: &mut String, server: &Server, store: Store) {
     }
 }
 
+/// Names and values of `env` or `headers`.
+type Pairs = Vec<(String, Vec<Piece>)>;
+
 /// Pairs in one line if they fit, else as a table of their own after the rest.
 fn pairs<'s>(
     toml: &mut String,
     name: &'static str,
-    pairs: &'s Vec<(String, Vec<Piece>)>,
+    pairs: &'s Pairs,
     store: Store,
-    after: &mut Vec<(&'static str, &'s Vec<(String, Vec<Piece>)>)>,
+    after: &mut Vec<(&'static str, &'s Pairs)>,
 ) {
     if pairs.is_empty() {
         return;

@@ -170,7 +170,7 @@ fn random(word: &str) -> bool {
         _ => 3,
     };
     let classes: Vec<u8> = word.chars().map(class).collect();
-    let digits = classes.iter().filter(|class| **class == 2).count();
+    let digits = word.chars().filter(char::is_ascii_digit).count();
     let changes = classes.windows(2).filter(|pair| pair[0] != pair[1] && pair[0] != 3 && pair[1] != 3).count();
     hex || (digits >= 2 && changes >= 6 && changes * 6 >= word.len())
 }
@@ -190,6 +190,9 @@ pub(super) fn find(text: &str) -> Vec<(Range<usize>, Option<String>)> {
     if let Some(start) = text.find("-----BEGIN") {
         let end = text.rfind("-----").map_or(text.len(), |at| at + 5);
         add(start..end.max(start), Some("PRIVATE_KEY".to_owned()));
+    }
+    if let Some((range, name)) = leading(text) {
+        add(range, Some(name));
     }
     for (at, _) in text.match_indices("://") {
         let rest = &text[at + 3..];
@@ -232,6 +235,22 @@ pub(super) fn find(text: &str) -> Vec<(Range<usize>, Option<String>)> {
     }
     found.sort_by_key(|(range, _)| range.start);
     found
+}
+
+/// The secret of a text that is a name and its value as a whole: `--password=value`, `X-Api-Key: value`.
+fn leading(text: &str) -> Option<(Range<usize>, String)> {
+    let (name, value) = match text.strip_prefix("--") {
+        Some(switch) => switch.split_once('=')?,
+        None => text.split_once(':').filter(|(_, value)| !value.starts_with("//"))?,
+    };
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) || !secret_name(name) {
+        return None;
+    }
+    let value = value.trim_start().trim_start_matches(['"', '\'']);
+    let (scheme, secret) = value.split_once(' ').unwrap_or(("", value));
+    let known = ["bearer", "basic", "token", "apikey"].contains(&scheme.to_ascii_lowercase().as_str());
+    let (secret, name) = if known { (secret.trim_start(), "TOKEN") } else { (value, name) };
+    secret_value(secret).then(|| (text.len() - secret.len()..text.len(), name.to_owned()))
 }
 
 /// The words of a text: what stands between blanks, quotes and the signs that separate values.
@@ -379,7 +398,9 @@ mod tests {
         check("https://docs.example.com/mcp?apiKey=open-sesame&x=1", &[("open-sesame", Some("apiKey"))]);
         check("Authorization: Bearer open.sesame", &[("open.sesame", Some("TOKEN"))]);
         check("Authorization:Basic YWRhOnNlc2FtZQ==", &[("YWRhOnNlc2FtZQ==", Some("TOKEN"))]);
-        check("X-API-Key: sesame 1", &[("sesame", Some("X-API-Key"))]);
+        check("X-API-Key: sesame 1", &[("sesame 1", Some("X-API-Key"))]);
+        check("--password=open sesame", &[("open sesame", Some("password"))]);
+        check("--url=https://a.example.com", &[]);
         check(
             r#"{"Authorization": "Bearer ntn_sesame", "Notion-Version": "2022-06-28"}"#,
             &[("ntn_sesame", Some("TOKEN"))],

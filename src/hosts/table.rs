@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Cli, Dialect, Form, Format, Host, Known, Places, TimeoutUnit, Vars};
 
-const fn secs(count: u64) -> Option<Duration> {
-    Some(Duration::from_secs(count))
+const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 /// The same place under the home directory on all platforms.
@@ -44,7 +44,7 @@ pub static HOSTS: &[Host] = &[
         id: "claude-desktop",
         title: "Claude Desktop",
         client_names: &["claude-ai", "claude-desktop"],
-        call_limit: secs(55),
+        call_limit: Some(secs(55)),
         list_changed: Known::Yes,
         places: Places {
             macos: &["~/Library/Application Support/Claude/claude_desktop_config.json"],
@@ -73,7 +73,7 @@ pub static HOSTS: &[Host] = &[
         id: "claude-code",
         title: "Claude Code",
         client_names: &["claude-code"],
-        start_limit: secs(30),
+        start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
         places: everywhere(&["$CLAUDE_CONFIG_DIR/.claude.json", "~/.claude.json"]),
@@ -146,8 +146,8 @@ pub static HOSTS: &[Host] = &[
         id: "zed",
         title: "Zed",
         client_names: &["Zed*"],
-        start_limit: secs(60),
-        call_limit: secs(55),
+        start_limit: Some(secs(60)),
+        call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::Yes,
         places: Places {
@@ -168,8 +168,8 @@ pub static HOSTS: &[Host] = &[
         id: "codex",
         title: "Codex CLI",
         client_names: &["codex*"],
-        start_limit: secs(30),
-        call_limit: secs(290),
+        start_limit: Some(secs(30)),
+        call_limit: Some(secs(290)),
         list_wait: Some(Duration::from_millis(1500)),
         pages: Known::Yes,
         list_changed: Known::No,
@@ -190,13 +190,12 @@ pub static HOSTS: &[Host] = &[
             "`codex exec` does not wait: what is not listed within two seconds is missing in the first turn.",
             "It ignores `list_changed` unless its feature `mcp_tool_list_changed` is on.",
         ],
-        ..PLAIN
     },
     Host {
         id: "gemini",
         title: "Gemini CLI",
         client_names: &["gemini-cli*"],
-        call_limit: secs(590),
+        call_limit: Some(secs(590)),
         pages: Known::No,
         list_changed: Known::Yes,
         places: everywhere(&["~/.gemini/settings.json"]),
@@ -220,9 +219,9 @@ pub static HOSTS: &[Host] = &[
         id: "cline",
         title: "Cline",
         client_names: &["@cline/*", "Cline*"],
-        start_limit: secs(3),
-        call_limit: secs(55),
-        list_wait: Some(Duration::from_secs(2)),
+        start_limit: Some(secs(3)),
+        call_limit: Some(secs(55)),
+        list_wait: Some(secs(2)),
         pages: Known::No,
         list_changed: Known::No,
         places: Places {
@@ -251,8 +250,8 @@ pub static HOSTS: &[Host] = &[
         id: "goose",
         title: "Goose",
         client_names: &["goose*"],
-        start_limit: secs(300),
-        call_limit: secs(290),
+        start_limit: Some(secs(300)),
+        call_limit: Some(secs(290)),
         pages: Known::Yes,
         list_changed: Known::Yes,
         places: Places {
@@ -276,7 +275,7 @@ pub static HOSTS: &[Host] = &[
         id: "opencode",
         title: "opencode",
         client_names: &["opencode*"],
-        start_limit: secs(30),
+        start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
         places: Places {
@@ -311,8 +310,8 @@ pub static HOSTS: &[Host] = &[
         id: "continue",
         title: "Continue",
         client_names: &["continue*"],
-        start_limit: secs(20),
-        call_limit: secs(55),
+        start_limit: Some(secs(20)),
+        call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::No,
         places: Places {

@@ -56,29 +56,28 @@ pub(super) fn pieces(text: &str, vars: Vars) -> Vec<Piece> {
 /// The variable at the start of a text, and its length in bytes.
 fn variable(text: &str, vars: Vars) -> Option<(Piece, usize)> {
     let any = vars == Vars::Any;
-    if any || vars == Vars::Mustache {
-        if let Some((inner, length)) = between(text, "${{", "}}") {
-            let name = inner.trim().rsplit('.').next().unwrap_or_default();
-            return Some((Piece::Wanted(shout(name)), length));
-        }
+    if (any || vars == Vars::Mustache)
+        && let Some((inner, length)) = between(text, "${{", "}}")
+    {
+        let name = inner.trim().rsplit('.').next().unwrap_or_default();
+        return Some((Piece::Wanted(shout(name)), length));
     }
-    if any || vars == Vars::Braces {
-        if let Some((inner, length)) = between(text, "{", "}") {
-            if let Some(piece) = prefixed(inner) {
-                return Some((piece, length));
-            }
-        }
+    if (any || vars == Vars::Braces)
+        && let Some((inner, length)) = between(text, "{", "}")
+        && let Some(piece) = prefixed(inner)
+    {
+        return Some((piece, length));
     }
     if let Some((inner, length)) = between(text, "${", "}") {
-        if any || vars == Vars::Editor {
-            if let Some(piece) = prefixed(inner).or_else(|| editor(inner)) {
-                return Some((piece, length));
-            }
+        if (any || vars == Vars::Editor)
+            && let Some(piece) = prefixed(inner).or_else(|| editor(inner))
+        {
+            return Some((piece, length));
         }
-        if any || matches!(vars, Vars::Shell | Vars::ShellAndBare) {
-            if let Some(piece) = env(inner) {
-                return Some((piece, length));
-            }
+        if (any || matches!(vars, Vars::Shell | Vars::ShellAndBare))
+            && let Some(piece) = env(inner)
+        {
+            return Some((piece, length));
         }
     }
     if vars == Vars::ShellAndBare {
@@ -88,10 +87,10 @@ fn variable(text: &str, vars: Vars) -> Option<(Piece, usize)> {
                 return Some((Piece::Env { name: rest[..length].to_owned(), default: None }, 1 + length));
             }
         }
-        if let Some((inner, length)) = between(text, "%", "%") {
-            if is_name(inner) {
-                return Some((Piece::Env { name: inner.to_owned(), default: None }, length));
-            }
+        if let Some((inner, length)) = between(text, "%", "%")
+            && is_name(inner)
+        {
+            return Some((Piece::Env { name: inner.to_owned(), default: None }, length));
         }
     }
     None
@@ -153,22 +152,22 @@ pub(super) fn shout(name: &str) -> String {
 
 /// The text in our own syntax.
 pub(super) fn to_text(pieces: &[Piece], store: Store) -> String {
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Literal(literal) => text.push_str(&literal.replace("${", "$${")),
-            Piece::Env { name, default: None } => text.push_str(&format!("${{env:{name}}}")),
-            Piece::Env { name, default: Some(default) } => text.push_str(&format!("${{env:{name}:-{default}}}")),
-            Piece::File(path) => text.push_str(&format!("${{file:{path}}}")),
-            Piece::Home => text.push_str("${env:HOME}"),
-            Piece::Workspace => text.push_str("${env:WORKSPACE_FOLDER}"),
-            Piece::Wanted(name) | Piece::Secret(name) => match store {
-                Store::Env => text.push_str(&format!("${{env:{name}}}")),
-                Store::Keyring => text.push_str(&format!("${{keyring:{name}}}")),
-            },
-        }
+    pieces.iter().map(|piece| piece_text(piece, store)).collect()
+}
+
+fn piece_text(piece: &Piece, store: Store) -> String {
+    match piece {
+        Piece::Literal(literal) => literal.replace("${", "$${"),
+        Piece::Env { name, default: None } => format!("${{env:{name}}}"),
+        Piece::Env { name, default: Some(default) } => format!("${{env:{name}:-{default}}}"),
+        Piece::File(path) => format!("${{file:{path}}}"),
+        Piece::Home => "${env:HOME}".to_owned(),
+        Piece::Workspace => "${env:WORKSPACE_FOLDER}".to_owned(),
+        Piece::Wanted(name) | Piece::Secret(name) => match store {
+            Store::Env => format!("${{env:{name}}}"),
+            Store::Keyring => format!("${{keyring:{name}}}"),
+        },
     }
-    text
 }
 
 #[cfg(test)]

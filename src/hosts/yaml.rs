@@ -218,7 +218,7 @@ mod tests {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for at in 1..9 {
             let last = format!("*a{}", at - 1);
-            bomb.push_str(&format!("a{at}: &a{at} [{}]\n", [last.as_str(); 10].join(", ")));
+            bomb.extend([format!("a{at}: &a{at} [{}]\n", [last.as_str(); 10].join(", "))]);
         }
         assert!(parse(&bomb).is_err(), "a bomb is refused");
     }
