@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::catalog::{Listing, Part};
 use super::facts::{Facts, ServerCapabilities};
+use super::hub::Known;
 use super::link::{Call, Link};
 use super::listing::{Kind, Pager};
 use super::outcome::Exit;
@@ -203,6 +204,13 @@ impl Child {
             no_ping: false,
             last_used: now,
         }
+    }
+
+    /// Takes over what the cache has of it.
+    pub fn remember(&mut self, known: Known) {
+        self.facts = Some(known.facts);
+        self.listing = known.listing;
+        self.listed = [true; 4];
     }
 
     /// The next number for a request to it.

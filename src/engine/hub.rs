@@ -82,6 +82,8 @@ pub struct Hub {
     /// Rows of the ledger that are unresolved, as far as known; for `status`.
     unknown: BTreeSet<OutcomeId>,
     about: About,
+    /// Until then calls that are written down wait for the rows of earlier lives.
+    rows_until: Option<Instant>,
     /// Servers that were left out because of a fault in their tables.
     broken: Vec<Broken>,
 }
@@ -230,6 +232,7 @@ impl Hub {
             junk: (None, 0),
             unknown: BTreeSet::new(),
             about: About { pid, started_at: clock.unix },
+            rows_until: None,
             broken: Vec::new(),
             config: Arc::clone(&config),
         };
@@ -291,7 +294,7 @@ impl Hub {
         };
         let lists = self.lists_until.filter(|_| self.has_waiting_lists());
         let children = self.children.iter().filter_map(|child| self.child_deadline(child));
-        let own = [opening, finishing, lists].into_iter().flatten();
+        let own = [opening, finishing, lists, self.rows_until].into_iter().flatten();
         own.chain(self.announce.iter().copied().flatten()).chain(children).min()
     }
 
@@ -300,6 +303,9 @@ impl Hub {
         self.announce_due(now);
         self.answer_initialize(now);
         self.answer_lists(now);
+        if self.rows_until.is_some_and(|until| until <= now) {
+            self.handle_rows_known(now);
+        }
         for index in 0..self.children.len() {
             self.child_timeout(now, ServerId(index));
         }

@@ -161,6 +161,13 @@ pub struct ToolCall {
     pub arguments: Bytes,
 }
 
+impl Call {
+    /// Whether its outcome is written down if it is lost.
+    pub fn is_recorded(&self) -> bool {
+        matches!(&self.about, About::Tool(tool) if !tool.read_only)
+    }
+}
+
 impl Link {
     /// A life that has just begun.
     pub fn new(conn: Conn, now: Instant) -> Self {

@@ -106,6 +106,11 @@ impl Desk {
         }
     }
 
+    /// Whether there is a ledger, whose first word is worth a wait.
+    pub fn has_ledger(&self) -> bool {
+        self.ledger.is_some()
+    }
+
     /// Lets SIGHUP and orders reload the configuration.
     pub fn set_reload(&mut self, trigger: super::reload::Trigger) {
         self.reload = Some(trigger);
@@ -128,7 +133,7 @@ impl Desk {
                 }
             }
             DeskEvent::Ledger(ledger::Event::Rows(rows)) => hub.note_rows(now, rows),
-            DeskEvent::Ledger(ledger::Event::Ready) => {}
+            DeskEvent::Ledger(ledger::Event::Ready) => hub.handle_rows_known(now),
             DeskEvent::OwnRead { id, unknown, text } => hub.answer_own(&id, unknown, &text),
             DeskEvent::Order { command, server, at_once, reply } => {
                 let _ = reply.send(hub.handle_command(now, command, &server, at_once));

@@ -36,6 +36,9 @@ pub struct Options {
     pub news: Option<(mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>)>,
 }
 
+/// How long calls may wait at the start for the rows of unknown outcomes.
+const ROWS_WAIT: Duration = Duration::from_millis(500);
+
 /// Serves the host on descriptors 0 and 1 until the end.
 ///
 /// # Errors
@@ -78,6 +81,9 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let (to_events, events) = news.unwrap_or_else(mpsc::unbounded_channel);
     let config_path: Arc<std::path::Path> = config.path.as_path().into();
     let mut desk = Desk::open(state_dir.as_deref(), cache_dir.as_deref(), Arc::clone(&config_path), to_events.clone());
+    if desk.has_ledger() {
+        hub.await_rows(Instant::now() + ROWS_WAIT);
+    }
     if signals.is_some() {
         desk.set_reload(reload::watch(
             Watch {

@@ -97,6 +97,10 @@ impl Hub {
 
     /// Renders what a child adds anew, and arranges the announcement if that changed the merged view.
     pub(super) fn publish(&mut self, now: Instant, id: ServerId) {
+        // We declare tasks for those who have them; a child that has none must not seem to.
+        let tasks_somewhere = self.present().any(|child| child.capabilities().tasks_call);
+        let child = self.child_mut(id);
+        child.listing.without_execution = tasks_somewhere && !child.capabilities().tasks_call;
         let child = self.child(id);
         let part = std::sync::Arc::new(catalog::build_part(
             &self.naming,

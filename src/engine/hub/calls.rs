@@ -297,7 +297,8 @@ impl Hub {
             let error = self.busy(server, &what);
             return self.answer_error_from(&call.host_id, Some(server), &error);
         }
-        if self.child_mut(server).ready_link().is_some() {
+        let may_look = self.rows_until.is_none_or(|until| until <= now) || !call.is_recorded();
+        if may_look && self.child_mut(server).ready_link().is_some() {
             return self.guarded(now, server, call);
         }
         if let Some(error) = self.hopeless(now, server) {
@@ -356,7 +357,12 @@ impl Hub {
                 self.effect(Effect::Repeated(of));
                 self.send_intended(now, server, call, digest);
             }
-            Verdict::Refuse { of, text } => self.refuse_repeat(server, &call, of, &text),
+            Verdict::Refuse { of, text } => {
+                if policy == crate::config::Repeat::Confirm {
+                    self.effect(Effect::Refused(of));
+                }
+                self.refuse_repeat(server, &call, of, &text);
+            }
             Verdict::Ask { of, text } => self.ask_about_repeat(server, call, of, &text),
         }
     }
@@ -368,7 +374,6 @@ impl Hub {
             .with("tool", tool.exposed.as_str())
             .with("reason", "unknown_outcome")
             .with("outcomeId", of.to_string());
-        self.effect(Effect::Refused(of));
         self.answer_error_from(&call.host_id, Some(server), &error);
     }
 
@@ -393,7 +398,13 @@ impl Hub {
         let Some(Asked { server, mut call, of }) = self.asked.remove(about) else { return };
         let unix = self.unix(now);
         match self.guard.answered(unix, of, answer) {
-            Verdict::Refuse { of, text } => self.refuse_repeat(server, &call, of, &text),
+            Verdict::Refuse { of, text } => {
+                // Who said no is asked again next time; who said nothing has it refused once.
+                if answer == Answer::None {
+                    self.effect(Effect::Refused(of));
+                }
+                self.refuse_repeat(server, &call, of, &text);
+            }
             Verdict::Send | Verdict::SendAsRepeat { .. } | Verdict::Ask { .. } => {
                 call.repeat_of = Some(of);
                 self.effect(Effect::Repeated(of));

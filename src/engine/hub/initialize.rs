@@ -39,7 +39,7 @@ impl Hub {
             for id in self.order.clone() {
                 self.child_mut(id).part = None;
             }
-            self.catalog_anew(now);
+            self.catalog_anew(now, &self.order.clone());
             self.announce = [None; 3];
         }
         for id in self.order.clone() {

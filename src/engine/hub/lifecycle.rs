@@ -30,7 +30,7 @@ impl Hub {
             let id = self.add_child(now, Arc::new(server.clone()), known.next().flatten());
             self.order.push(id);
         }
-        self.catalog_anew(now);
+        self.catalog_anew(now, &[]);
         for id in self.order.clone() {
             self.start_if_due(now, id);
         }
@@ -47,9 +47,7 @@ impl Hub {
         let id = ServerId(self.children.len());
         let mut child = Child::new(server, self.entropy.bits(), now);
         if let Some(known) = known {
-            child.facts = Some(known.facts);
-            child.listing = known.listing;
-            child.listed = [true; 4];
+            child.remember(known);
         }
         self.children.push(child);
         self.out_of.push(0);

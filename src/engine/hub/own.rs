@@ -156,8 +156,16 @@ impl Hub {
             identity: identity.trim().to_owned(),
         };
         self.tell_child(conn, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-        let child = self.child_mut(conn.server);
-        child.facts = Some(facts);
+        let first_with_tasks =
+            facts.capabilities.tasks_call && !self.present().any(|child| child.capabilities().tasks_call);
+        self.child_mut(conn.server).facts = Some(facts);
+        if first_with_tasks {
+            for id in self.order.clone() {
+                if self.child(id).part.is_some() {
+                    self.publish(now, id);
+                }
+            }
+        }
         self.became_ready(now, conn);
         self.restore(now, conn);
         self.begin_lists(now, conn);

@@ -45,11 +45,8 @@ impl Hub {
             self.order.push(id);
             if !same_launch {
                 replaced.push(id);
-                let child = self.child_mut(id);
                 if let Some(known) = known {
-                    child.facts = Some(known.facts);
-                    child.listing = known.listing;
-                    child.listed = [true; 4];
+                    self.child_mut(id).remember(known);
                 }
             }
             let child = self.child_mut(id);
@@ -60,7 +57,7 @@ impl Hub {
                 child.part = None;
             }
         }
-        self.catalog_anew(now);
+        self.catalog_anew(now, &old_order);
         self.take_down(now, &old_order);
         for id in started {
             self.start_if_due(now, id);
@@ -78,8 +75,8 @@ impl Hub {
     }
 
     /// Builds the merged view of the new order; parts that are the same are taken over as they are.
-    pub(super) fn catalog_anew(&mut self, now: Instant) {
-        let mut catalog = self.empty_catalog();
+    pub(super) fn catalog_anew(&mut self, now: Instant, old_order: &[ServerId]) {
+        let mut catalog = self.next_catalog(old_order);
         let mut rendered = Vec::new();
         for (position, id) in self.order.iter().enumerate() {
             let child = &self.children[id.0];
@@ -115,9 +112,10 @@ impl Hub {
         self.note_changed(now, changed);
     }
 
-    /// Places for all servers, and our own resources behind them.
-    fn empty_catalog(&self) -> Catalog {
-        let mut catalog = Catalog::new(self.order.len() + 1);
+    /// Places for all servers, and our own resources behind them. What was seen of a server is taken along.
+    fn next_catalog(&self, old_order: &[ServerId]) -> Catalog {
+        let old_places = self.order.iter().map(|id| old_order.iter().position(|old| old == id));
+        let mut catalog = self.catalog.successor(old_places.chain([None]));
         if self.config.proxy.own_resources {
             catalog.set(self.order.len(), Arc::new(Part::verbatim("mcp-proxy", &super::status::own_listing())));
         }

@@ -186,6 +186,21 @@ impl Hub {
         }
     }
 
+    /// Rows of earlier lives are being read: calls that might repeat one wait for them, at most until then.
+    pub fn await_rows(&mut self, until: Instant) {
+        self.rows_until = Some(until);
+    }
+
+    /// All rows of earlier lives are known.
+    pub fn handle_rows_known(&mut self, now: Instant) {
+        self.rows_until = None;
+        for id in self.order.clone() {
+            if self.child_mut(id).ready_link().is_some() {
+                self.flush_waiting(now, id);
+            }
+        }
+    }
+
     /// A server that was left out because of a fault in its table.
     pub fn note_broken(&mut self, key: &str, prefix: &str, reason: &str) {
         self.broken.push(Broken { key: key.into(), prefix: prefix.into(), reason: reason.into() });
