@@ -344,6 +344,46 @@ async fn the_guard_is_deaf_and_apart() {
     process.ladder(PATIENCE).await;
 }
 
+#[tokio::test]
+async fn a_guard_that_hangs_is_replaced() {
+    let mark = Mark::new();
+    let earlier = guards_of(std::process::id());
+    let spawner = spawner();
+    let (process, _pipes) = spawner.spawn(&mark.plan("cat")).await.unwrap();
+    let guard = guards_of(std::process::id()).into_iter().find(|guard| !earlier.contains(guard)).unwrap();
+    rustix::process::kill_process(guard, Signal::STOP).unwrap();
+    let (second, _second_pipes) = spawner.spawn(&mark.plan("exit 6")).await.unwrap();
+    assert_eq!(second.ladder(PATIENCE).await, Exit::Code(6));
+    assert_eq!(state(guard.as_raw_nonzero().get().unsigned_abs()), None, "it was killed and reaped");
+    assert_eq!(process.exit(), None, "it did not take its replacement for our death");
+    process.kill();
+    process.ladder(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn the_guard_gives_each_server_its_grace_and_does_not_linger() {
+    let mark = Mark::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let script = format!(
+        "trap 'touch {}' TERM; cat; sleep 0.1; echo >> {}",
+        path("signalled").display(),
+        path("done").display()
+    );
+    let grace = PATIENCE.as_millis().to_string();
+    let mut proxy =
+        Command::new(MAKER).args(["groups", &mark.0, &grace, &script]).stdin(Stdio::null()).spawn().unwrap();
+    // Each of the forty is a shell and its `cat`.
+    until(|| mark.living().iter().filter(|pid| name(**pid) == "cat").count() == 40).await;
+    let guard = guards_of(proxy.id())[0];
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    until(|| mark.living().is_empty()).await;
+    until(|| matches!(state(guard.as_raw_nonzero().get().unsigned_abs()), None | Some('Z'))).await;
+    assert_eq!(std::fs::read_to_string(path("done")).unwrap().lines().count(), 40);
+    assert!(!path("signalled").exists());
+}
+
 // === The host's streams ===
 
 #[test]

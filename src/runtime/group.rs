@@ -371,7 +371,8 @@ fn group_lives(leader: Pid) -> bool {
     processes.flatten().any(|entry| {
         let name = entry.file_name();
         name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit)
-            && std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| is_living_member(&stat, group))
+            && std::fs::read(entry.path().join("stat"))
+                .is_ok_and(|stat| is_living_member(&String::from_utf8_lossy(&stat), group))
     })
 }
 
@@ -386,14 +387,18 @@ fn member_answers(leader: Pid) -> bool {
     !matches!(rustix::process::test_kill_process_group(leader), Err(Errno::SRCH | Errno::PERM))
 }
 
-/// Reads a line of `/proc/PID/stat`: state and group are the first and third word after the name in parentheses.
+/// Reads a line of `/proc/PID/stat`: after the name in parentheses the first word is the state, the third the group, the
+/// 18th counts the threads. A process whose first thread alone has ended looks like a zombie, but for that count.
 #[cfg(any(target_os = "linux", test))]
 fn is_living_member(stat: &str, group: i32) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let mut words = rest.split_ascii_whitespace();
     let state = words.next();
-    let its_group = words.nth(1).and_then(|word| word.parse::<i32>().ok());
-    its_group == Some(group) && !matches!(state, Some("Z" | "X" | "x"))
+    if words.nth(1).and_then(|word| word.parse().ok()) != Some(group) {
+        return false;
+    }
+    let threads = words.nth(14).and_then(|word| word.parse::<u32>().ok());
+    !matches!(state, Some("Z" | "X" | "x")) || threads > Some(1)
 }
 
 #[cfg(test)]
@@ -401,18 +406,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_told_by_group_and_state() {
+    fn the_living_of_a_group_are_told_from_the_dead_and_from_others() {
         let table = [
-            ("12 (sh) S 1 12 12 0 -1", 12, true),
-            ("13 (sh) R 12 12 12 0 -1", 12, true),
-            ("12 (sh) Z 1 12 12 0 -1", 12, false),
-            ("14 (sh) S 1 14 12 0 -1", 12, false),
-            ("15 (a) Z 1 9 (b) S 1 12 12 0 -1", 12, true),
-            ("", 12, false),
-            ("12 (sh)", 12, false),
+            ("12 (sh) S 1 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", true),
+            ("13 (sh) T 1 12 13 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", true),
+            ("13 (sh) S 1 13 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", false),
+            ("12 (sh) Z 1 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", false),
+            ("12 (sh) Z 1 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 3 0", true),
+            ("12 (a) Z 1 9 (b) R 1 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", true),
+            ("12 (a) R 1 9 (b) Z 1 12 12 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0", false),
+            ("12 (sh) Z 1 12", false),
+            ("12 (sh)", false),
+            ("", false),
         ];
-        for (stat, group, expected) in table {
-            assert_eq!(is_living_member(stat, group), expected, "{stat:?}");
+        for (stat, expected) in table {
+            assert_eq!(is_living_member(stat, 12), expected, "{stat:?}");
         }
     }
 }
