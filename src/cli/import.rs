@@ -135,11 +135,15 @@ pub(super) fn report(
     match store {
         Store::Env => {
             let unset: Vec<_> = taken.chain(wanted).filter(|(name, _)| around.var(name).is_none()).collect();
-            if !unset.is_empty() {
+            let any = !unset.is_empty();
+            if any {
                 writeln!(err, "Set these where the host is started; their values are not shown:")?;
             }
             for (name, why) in unset {
                 writeln!(err, "  export {name}=…   # {why}")?;
+            }
+            if any {
+                writeln!(err, "With --keyring they are kept in the system's keyring; hosts on a desktop need that.")?;
             }
         }
         Store::Keyring => {

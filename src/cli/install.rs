@@ -128,15 +128,16 @@ pub fn run_in(args: &InstallArgs, scene: &Scene, out: &mut dyn Write, err: &mut 
     if let Some(config) = &args.config {
         entry_args.extend(["--config".to_owned(), absolute(config)?]);
     }
-    let request = request(&args.place, scene, entry_args)?;
-    let store = if args.keyring { Store::Keyring } else { Store::Env };
     let config = config::config_path(args.config.as_deref()).context("where the configuration would lie")?;
+    let request = request(&args.place, scene, entry_args, config.clone())?;
+    let store = if args.keyring { Store::Keyring } else { Store::Env };
     let replace = args.replace.then(|| Replace { config: config.clone(), store });
     let plan = match request.install(replace.as_ref()) {
         Ok(plan) => plan,
         Err(refusal) => return refused(&refusal, out, err),
     };
     show(&plan, out, err)?;
+    warn_of_doubles(&plan, &config, err)?;
     if let Some(moved) = &plan.moved {
         show_moved(moved, &request, store, err)?;
     }
@@ -207,7 +208,8 @@ pub fn run_uninstall_in(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let request = request(&args.place, scene, vec!["run".to_owned()])?;
+    let config = config::config_path(None).unwrap_or_default();
+    let request = request(&args.place, scene, vec!["run".to_owned()], config)?;
     let plan = match request.uninstall() {
         Ok(plan) => plan,
         // What install would put in is no help for taking out.
@@ -240,7 +242,7 @@ pub fn run_uninstall_in(
     Ok(0)
 }
 
-fn request<'s>(place: &PlaceArgs, scene: &'s Scene, args: Vec<String>) -> anyhow::Result<Request<'s>> {
+fn request<'s>(place: &PlaceArgs, scene: &'s Scene, args: Vec<String>, config: PathBuf) -> anyhow::Result<Request<'s>> {
     let host = by_id(&place.host).map_err(anyhow::Error::msg)?;
     let file = match (&place.file, &place.project) {
         (Some(file), _) => Some(file.clone()),
@@ -256,7 +258,7 @@ fn request<'s>(place: &PlaceArgs, scene: &'s Scene, args: Vec<String>) -> anyhow
     }
     let command = scene.binary.to_str().context("the path of this program is not UTF-8")?.to_owned();
     let entry = Entry { name: place.name.clone(), command, args };
-    Ok(Request { host, around: &scene.around, entry, file, use_cli: !place.no_cli })
+    Ok(Request { host, around: &scene.around, entry, file, use_cli: !place.no_cli, config })
 }
 
 fn absolute(path: &Path) -> anyhow::Result<String> {
@@ -281,6 +283,15 @@ fn show(plan: &Plan, out: &mut dyn Write, err: &mut dyn Write) -> std::io::Resul
     }
     for note in &plan.notes {
         writeln!(err, "{note}")?;
+    }
+    Ok(())
+}
+
+/// A server that the host starts and the proxy, too, is seen twice by the model; some hosts even mix the two up.
+fn warn_of_doubles(plan: &Plan, config: &Path, err: &mut dyn Write) -> std::io::Result<()> {
+    let Ok(loaded) = config::load(config, None) else { return Ok(()) };
+    for name in plan.keeps.iter().filter(|name| loaded.config.servers.iter().any(|server| server.key == **name)) {
+        writeln!(err, "{name} is with the host and behind the proxy: the model sees its tools twice.")?;
     }
     Ok(())
 }

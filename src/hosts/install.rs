@@ -28,6 +28,8 @@ pub struct Request<'a> {
     pub file: Option<PathBuf>,
     /// Whether the host's own command may be used.
     pub use_cli: bool,
+    /// Our file, unless the host's entry names another.
+    pub config: PathBuf,
 }
 
 /// Where the host's own servers are moved to.
@@ -46,6 +48,8 @@ pub struct Plan {
     pub step: Step,
     /// What moves into our file before it.
     pub moved: Option<Moved>,
+    /// The host's own servers that stay with it.
+    pub keeps: Vec<String>,
     /// What a person should know, a sentence each.
     pub notes: Vec<String>,
 }
@@ -114,6 +118,14 @@ pub struct Refusal {
     pub why: String,
     /// What to paste; empty where there is nothing.
     pub snippet: String,
+}
+
+// === impl Plan ===
+
+impl Plan {
+    fn of(step: Step) -> Self {
+        Self { step, moved: None, keeps: Vec::new(), notes: Vec::new() }
+    }
 }
 
 // === impl Edit ===
@@ -203,7 +215,7 @@ impl Request<'_> {
     /// [`Refusal`] where the file can't be edited without doubt.
     pub fn install(&self, replace: Option<&Replace>) -> Result<Plan, Refusal> {
         let Some(snapshot) = self.snapshot()? else {
-            return Ok(Plan { step: Step::Paste(self.snippet()), moved: None, notes: Vec::new() });
+            return Ok(Plan::of(Step::Paste(self.snippet())));
         };
         if self.host.form == Form::Continue {
             return self.install_block(snapshot, replace);
@@ -221,11 +233,15 @@ impl Request<'_> {
         let gone = moved.as_ref().map(|moved| moved.names.clone()).unwrap_or_default();
         let fields = fields(self.host.form, &Entry { name: name.clone(), ..self.entry.clone() });
         let after = document.with(&gone, Some((&name, &fields))).map_err(|why| self.refuse_edit(&snapshot, &why))?;
-        let mut notes = self.notes(&entries, &name, &gone);
+        let keeps = others(&entries, &name, &gone);
+        let mut notes = Vec::new();
+        if !keeps.is_empty() && gone.is_empty() {
+            notes.push(format!("{} keeps {} (--replace moves what can be moved).", self.host.title, keeps.join(", ")));
+        }
         if after == text {
             let why =
                 format!("{} has it already, as `{name}` in {}.", self.host.title, self.around.tilde(&snapshot.path));
-            return Ok(Plan { step: Step::Nothing(why), moved, notes });
+            return Ok(Plan { moved, keeps, notes, ..Plan::of(Step::Nothing(why)) });
         }
         let by_command = if present.is_none() && gone.is_empty() { self.command(true, &name) } else { None };
         if self.host.cli.is_some() && by_command.is_none() && self.host.id == "claude-code" {
@@ -235,7 +251,7 @@ impl Request<'_> {
             || Step::Edit(Edit::new(snapshot, Some(after), Backup::Make, self.around, &[&document.value])),
             Step::Run,
         );
-        Ok(Plan { step, moved, notes })
+        Ok(Plan { step, moved, keeps, notes })
     }
 
     /// The same by the file's edit alone, for where the host's own command failed.
@@ -250,7 +266,7 @@ impl Request<'_> {
     ///
     /// [`Refusal`] where the file can't be edited without doubt.
     pub fn uninstall(&self) -> Result<Plan, Refusal> {
-        let nothing = |why: String| Ok(Plan { step: Step::Nothing(why), moved: None, notes: Vec::new() });
+        let nothing = |why: String| Ok(Plan::of(Step::Nothing(why)));
         let Some(snapshot) = self.snapshot()? else {
             let text = format!("{} keeps its servers in no file: remove the entry in its settings.", self.host.title);
             return nothing(text);
@@ -268,23 +284,26 @@ impl Request<'_> {
         let Some(name) = own else { return nothing(format!("{place} has no entry of ours.")) };
         let values = [&document.value];
         if self.host.form == Form::Continue {
+            if document.entries_of("mcpServers") > 1 {
+                return Err(self.refuse(format!("{place} holds other servers, too: take our entry out by hand")));
+            }
             let edit = Edit::new(snapshot, None, Backup::None, self.around, &values);
-            return Ok(Plan { step: Step::Edit(edit), moved: None, notes: Vec::new() });
+            return Ok(Plan::of(Step::Edit(edit)));
         }
         if let Some((copy, before)) = self.exact_copy(&snapshot.path, &document, &text, &name) {
             let backup = copy.map_or(Backup::None, Backup::Drop);
             let restored = before.as_deref().and_then(|text| Some(Document::parse(self.host, text).ok()?.value));
             let values: Vec<&Value> = values.into_iter().chain(&restored).collect();
             let edit = Edit::new(snapshot, before, backup, self.around, &values);
-            return Ok(Plan { step: Step::Edit(edit), moved: None, notes: Vec::new() });
+            return Ok(Plan::of(Step::Edit(edit)));
         }
         let notes = self.not_put_back(&snapshot.path, &document);
         if let Some(run) = self.command(false, &name) {
-            return Ok(Plan { step: Step::Run(run), moved: None, notes });
+            return Ok(Plan { notes, ..Plan::of(Step::Run(run)) });
         }
         let after = document.with(&[name], None).map_err(|why| self.refuse_edit(&snapshot, &why))?;
         let edit = Edit::new(snapshot, Some(after), Backup::Make, self.around, &values);
-        Ok(Plan { step: Step::Edit(edit), moved: None, notes })
+        Ok(Plan { notes, ..Plan::of(Step::Edit(edit)) })
     }
 
     /// The file that is edited; `None`: the host has none.
@@ -350,19 +369,6 @@ impl Request<'_> {
         Value::Object(map).to_string()
     }
 
-    fn notes(&self, entries: &[(String, Value)], name: &str, gone: &[String]) -> Vec<String> {
-        let others: Vec<&str> =
-            entries.iter().map(|(other, _)| other.as_str()).filter(|other| *other != name).collect();
-        let staying: Vec<&str> =
-            others.iter().copied().filter(|other| !gone.iter().any(|gone| gone == other)).collect();
-        let mut notes = Vec::new();
-        if !staying.is_empty() && gone.is_empty() {
-            let hint = if self.host.format == Format::Paste { "" } else { " (--replace moves them behind the proxy)" };
-            notes.push(format!("{} keeps {}{hint}.", self.host.title, staying.join(", ")));
-        }
-        notes
-    }
-
     /// Continue's block file: ours alone, written or replaced as a whole.
     fn install_block(&self, snapshot: Snapshot, replace: Option<&Replace>) -> Result<Plan, Refusal> {
         let mut notes = Vec::new();
@@ -375,11 +381,7 @@ impl Request<'_> {
         let place = self.around.tilde(&snapshot.path);
         match &snapshot.text {
             Some(text) if *text == after => {
-                return Ok(Plan {
-                    step: Step::Nothing(format!("Continue has it already, in {place}.")),
-                    moved: None,
-                    notes,
-                });
+                return Ok(Plan { notes, ..Plan::of(Step::Nothing(format!("Continue has it already, in {place}."))) });
             }
             Some(text) if !import_has_own(text, &snapshot.path, self) => {
                 return Err(self.refuse(format!("{place} is not ours; choose another file with --file")));
@@ -387,7 +389,7 @@ impl Request<'_> {
             _ => {}
         }
         let edit = Edit::new(snapshot, Some(after), Backup::None, self.around, &[]);
-        Ok(Plan { step: Step::Edit(edit), moved: None, notes })
+        Ok(Plan { notes, ..Plan::of(Step::Edit(edit)) })
     }
 
     /// What moves into our file, and that file's change.
@@ -459,6 +461,10 @@ impl Request<'_> {
                 .map(|(other, _)| other)
                 .filter(|other| !entries.iter().any(|(present, _)| present == other))
                 .collect();
+            // What a person took out is not brought back: it must be in our file.
+            if !gone.is_empty() && !self.were_moved(path, before, entry, &gone) {
+                return None;
+            }
             copy.with(&gone, Some((name, &fields))).ok()
         };
         for copy in backups(path) {
@@ -468,6 +474,29 @@ impl Request<'_> {
             }
         }
         (again("").as_deref() == Some(text)).then_some((None, None))
+    }
+
+    /// Whether all these servers of a copy are in our file.
+    fn were_moved(&self, path: &Path, before: &str, entry: &Value, names: &[String]) -> bool {
+        let own = Path::new(&self.entry.command);
+        let Ok(import) = import::from_text(before, path, Some(self.host), self.around, Some(own)) else { return false };
+        let words: Vec<&str> = ["command", "args"]
+            .iter()
+            .filter_map(|key| entry.get(*key)?.as_array())
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let chosen = words.windows(2).find(|pair| pair[0] == "--config").map(|pair| Path::new(pair[1]));
+        let text = std::fs::read_to_string(chosen.unwrap_or(&self.config)).unwrap_or_default();
+        let config = super::read::parse(&text, super::read::Syntax::Toml).unwrap_or_default();
+        let Some(table) = config.get("servers").and_then(Value::as_object) else { return false };
+        names.iter().all(|name| {
+            let key = import.servers.iter().find(|server| server.original == *name).map(|server| &server.key);
+            match key {
+                Some(key) => table.keys().any(|other| other.starts_with(key.as_str())),
+                None => import.left.iter().any(|left| left.same && left.name == *name),
+            }
+        })
     }
 
     /// Servers of the newest copy without our entry that are not in the file.
@@ -496,6 +525,12 @@ impl Request<'_> {
         }
         Vec::new()
     }
+}
+
+/// The names of a file's servers but ours and those that leave.
+fn others(entries: &[(String, Value)], name: &str, gone: &[String]) -> Vec<String> {
+    let names = entries.iter().map(|(other, _)| other.clone());
+    names.filter(|other| other != name && !gone.contains(other)).collect()
 }
 
 /// Whether one of a block file's servers is this program.

@@ -78,14 +78,7 @@ pub(super) fn snippet(host: &Host, entry: &Entry) -> String {
         (Form::Continue, _) => continue_block(entry),
         (_, Format::Toml) => edit_toml::set("", host.keys, &entry.name, &fields).unwrap_or_default(),
         (_, Format::Yaml) => edit_yaml::set("", host.keys[0], &entry.name, &fields).unwrap_or_default(),
-        _ => {
-            let map: Map<String, Value> = fields.into_iter().map(|field| (field.key, field.value)).collect();
-            let mut value = json!({ entry.name.as_str(): map });
-            for key in host.keys.iter().rev() {
-                value = json!({ *key: value });
-            }
-            format!("{value:#}\n")
-        }
+        _ => edit_json::set("", &read::JSON, host.keys, &entry.name, &fields).unwrap_or_default(),
     }
 }
 
@@ -136,6 +129,12 @@ impl<'t> Document<'t> {
                 .collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// How many entries a table at the top has.
+    pub(super) fn entries_of(&self, key: &str) -> usize {
+        let table = self.value.get(key);
+        table.and_then(Value::as_array).map_or(0, Vec::len)
     }
 
     /// The name of our own entry: the given one if it is ours, else the first that is.
