@@ -1,17 +1,19 @@
 //! Getting into and out of hosts: realistic files of every host, to the byte.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use mcp_proxy::cli::import::{ImportArgs, run_in as import};
 use mcp_proxy::cli::install::{
     InstallArgs, PlaceArgs, Scene, UninstallArgs, run_in as install, run_uninstall_in as uninstall,
 };
-use mcp_proxy::hosts::install::{Entry, Request};
-use mcp_proxy::hosts::{Format, HOSTS, Host, Known, Platform, Surroundings, by_id};
+use mcp_proxy::hosts::{Format, HOSTS, Platform, Surroundings, by_id};
+
+#[path = "support/host_samples.rs"]
+mod host_samples;
+
+use host_samples::samples;
 
 const BINARY: &str = "/opt/tools/bin/mcp-proxy";
 
@@ -98,74 +100,6 @@ fn said(run: impl FnOnce(&mut dyn std::io::Write, &mut dyn std::io::Write) -> an
     let code = run(&mut out, &mut err).map_err(|error| format!("{error:#}"));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     Said { code, out: text(out), err: text(err) }
-}
-
-/// A file of each host as people have it: comments where they may stand, odd indentation, unknown keys.
-fn samples() -> Vec<(&'static str, &'static str)> {
-    let mcp_servers = "{\n   \"theme\": \"dark\",\n   \"mcpServers\": {\n      \"github\": {\n         \"command\": \"npx\",\n         \
-         \"args\": [\"-y\",   \"@example/github\"],\n         \"env\": { \"GITHUB_TOKEN\": \"open-sesame\" }\n      }\n   },\n   \
-         \"other\": [1,2,  3]\n}\n";
-    vec![
-        ("claude-desktop", mcp_servers),
-        ("claude-desktop", "{\"mcpServers\":{},\"globalShortcut\":\"\"}"),
-        ("claude-desktop", "{}"),
-        ("claude-desktop", ""),
-        ("claude-desktop", "{\n\t\"mcpServers\": {\n\t\t\"a\": {\"command\": \"a\"}\n\t}\n}"),
-        (
-            "claude-code",
-            "{\n  \"numStartups\": 12,\n  \"projects\": {\n    \"/home/ada/app\": { \"mcpServers\": {} }\n  }\n}\n",
-        ),
-        (
-            "cursor",
-            "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"url\": \"https://docs.example.com/mcp\" }, // remote\n  },\n}\n",
-        ),
-        ("cursor", mcp_servers),
-        (
-            "vscode",
-            "{\n\t// Servers of the team\n\t\"inputs\": [ { \"id\": \"t\", \"type\": \"promptString\", \"password\": true } ],\n\t\"servers\": {\n\t\t\"a\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"command\": \"uvx\", /* fast */\n\t\t\t\"args\": [ \"example\" ],\n\t\t},\n\t},\n}\n",
-        ),
-        ("windsurf", mcp_servers),
-        (
-            "zed",
-            "// Zed settings\n//\n{\n  \"vim_mode\": true,\n  \"context_servers\": {\n    \"a\": {\n      \"command\": { \"path\": \"a\", \"args\": [], \"env\": null },\n      \"settings\": {}\n    },\n  },\n  \"buffer_font_size\": 15, // large\n}\n",
-        ),
-        ("zed", "{\n  \"ui_font_size\": 16\n}\n"),
-        (
-            "codex",
-            "# My settings\nmodel = \"gpt-5\"   # fast\n\n[mcp_servers.a]\n  command = \"npx\"\n  args = [ \"-y\",\n    \"@example/a\" ]\nenv = { \"TOKEN\" = \"open-sesame\" }\n\n[profiles.work]\nmodel='x'\n# the end\n",
-        ),
-        ("codex", "model = \"gpt-5\""),
-        ("codex", ""),
-        ("codex", "mcp_servers = { a = { command = 'a' } }\nmodel = \"x\"\n"),
-        (
-            "gemini",
-            "{\n    // the key is in the shell\n    \"selectedAuthType\": \"x\",\n    \"mcpServers\": {\n        \"a\": { \"command\": \"a\", \"timeout\": 5000, \"trust\": true }\n    }\n}\n",
-        ),
-        ("cline", mcp_servers),
-        (
-            "goose",
-            "# goose\nGOOSE_PROVIDER: anthropic\nextensions:\n    developer:\n        bundled: true\n        enabled: true   # always\n        name: developer\n        type: builtin\n    # a comment on git\n    git:\n        cmd: uvx\n        args:\n        - mcp-server-git\n        enabled: true\n        envs: {}\n        type: stdio\n\n# after\nGOOSE_MODEL: x\n",
-        ),
-        ("goose", "GOOSE_PROVIDER: anthropic\nextensions: {} # none yet\nGOOSE_MODEL: x"),
-        ("goose", "GOOSE_PROVIDER: anthropic\n"),
-        ("goose", "extensions:\nGOOSE_MODEL: x\n"),
-        ("goose", "extensions:\n  git:\n    type: stdio\n    cmd: git-mcp"),
-        (
-            "opencode",
-            "{\n  \"$schema\": \"https://opencode.example/config.json\",\n  \"mcp\": {\n    \"a\": {\n      \"type\": \"local\",\n      \"command\": [\"npx\", \"a\"], // list\n      \"environment\": { \"K\": \"{env:K}\" },\n    },\n  },\n}\n",
-        ),
-        ("lm-studio", mcp_servers),
-        ("junie", "{ \"mcpServers\" : { } }\n"),
-        ("jetbrains-copilot", "{\"servers\": {\"a\": {\"type\": \"http\", \"url\": \"https://docs.example.com\"}}}"),
-        ("copilot-cli", mcp_servers),
-        ("roo", mcp_servers),
-        ("kiro", mcp_servers),
-        (
-            "antigravity",
-            "{\n  \"mcpServers\": {\n    \"a\": {\n      \"serverUrl\": \"https://docs.example.com\"\n    }\n  }\n}",
-        ),
-        ("amazon-q", mcp_servers),
-    ]
 }
 
 #[test]
@@ -610,81 +544,4 @@ fn a_command_that_fails_is_replaced_by_an_edit() {
     assert!(fs::read_to_string(&file).expect("read").contains(BINARY));
     assert_eq!(home.uninstall(place("claude-code")).code, Ok(0));
     assert_eq!(fs::read_to_string(&file).expect("read"), "{\"n\":1}");
-}
-
-/// A host's page in the book.
-fn page(host: &'static Host) -> String {
-    let mut page = format!("\n## {}\n\n`mcp-proxy install {}`\n\n", host.title, host.id);
-    let places = [("macOS", host.places.macos), ("Linux", host.places.linux), ("Windows", host.places.windows)];
-    if host.places.macos == host.places.windows {
-        let list: Vec<String> = host.places.linux.iter().map(|template| format!("`{template}`")).collect();
-        if !list.is_empty() {
-            let _ = writeln!(page, "- on every platform: {}", list.join(", else "));
-        }
-    }
-    let places = places.iter().filter(|_| host.places.macos != host.places.windows);
-    for (platform, templates) in places.filter(|(_, templates)| !templates.is_empty()) {
-        let list: Vec<String> = templates.iter().map(|template| format!("`{template}`")).collect();
-        let _ = writeln!(page, "- {platform}: {}", list.join(", else "));
-    }
-    if let Some(file) = host.project_file {
-        let _ = writeln!(page, "- in a project (`--project DIR`): `{file}`");
-    }
-    let syntax = match host.format {
-        Format::Json | Format::Paste => "json",
-        Format::Jsonc => "jsonc",
-        Format::Toml => "toml",
-        Format::Yaml => "yaml",
-    };
-    let around = Surroundings { platform: Platform::Linux, home: PathBuf::new(), vars: BTreeMap::new() };
-    let request = Request {
-        host,
-        around: &around,
-        entry: Entry { name: "hub".to_owned(), command: BINARY.to_owned(), args: vec!["run".to_owned()] },
-        file: None,
-        use_cli: false,
-        config: PathBuf::new(),
-    };
-    let _ = writeln!(page, "\n```{syntax}\n{}```\n\n{}", request.snippet(), host.after);
-    if let Some(cli) = host.cli {
-        let line = format!("{} {}", cli.program, cli.add.join(" "));
-        let line = line.replace("{name}", "hub").replace("{command}", BINARY).replace("{args}", "run");
-        let _ = writeln!(page, "Its own command is used where it is found: `{}`.", line.replace("{json}", "'{…}'"));
-    }
-    let seconds = |time: Option<Duration>| time.map(|time| format!("{} s", time.as_secs_f64()));
-    let facts = [
-        seconds(host.start_limit).map(|time| format!("It waits {time} for a start.")),
-        seconds(host.call_limit)
-            .map(|time| format!("A call is ended by the proxy after {time}, before the host gives up.")),
-        seconds(host.list_wait)
-            .map(|time| format!("The proxy answers the first list within {time}, since the host is hasty.")),
-        (host.pages == Known::No).then(|| "It reads the first page of a list only.".to_owned()),
-        (host.list_changed == Known::No).then(|| "It does not notice new tools before its next start.".to_owned()),
-    ];
-    let facts: Vec<String> =
-        facts.into_iter().flatten().chain(host.notes.iter().map(|note| (*note).to_owned())).collect();
-    if !facts.is_empty() {
-        page.push('\n');
-    }
-    for fact in facts {
-        let _ = writeln!(page, "- {fact}");
-    }
-    let _ = writeln!(page, "\nUndo: `mcp-proxy uninstall {}`.", host.id);
-    page
-}
-
-/// The pages of the hosts are written from the table; `UPDATE_DOCS=1` writes them anew.
-#[test]
-fn the_book_tells_what_the_table_knows() {
-    const MARK: &str =
-        "<!-- From here on written from the table of hosts by `UPDATE_DOCS=1 cargo test --test hosts`. -->\n";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/hosts.md");
-    let text = fs::read_to_string(&path).expect("the book has the page").replace("\r\n", "\n");
-    let (head, pages) = text.split_once(MARK).expect("the mark is there");
-    let expected: String = HOSTS.iter().map(page).collect();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{head}{MARK}{expected}")).expect("written");
-    } else {
-        assert!(pages == expected, "docs/hosts.md is behind the table: UPDATE_DOCS=1 cargo test --test hosts");
-    }
 }
