@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod child;
+pub mod era;
 pub mod facts;
 pub mod hub;
 pub mod link;
@@ -14,5 +15,6 @@ pub mod outcome;
 pub mod repair;
 pub mod restart;
 pub mod rewrite;
+pub mod seal;
 pub mod session;
 pub mod uri;

@@ -14,6 +14,10 @@ pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL: i64 = -32603;
 /// An unknown resource, to a legacy host.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
+/// Modern: the request needs a capability that it does not declare.
+pub const MISSING_CAPABILITY: i64 = -32021;
+/// Modern: the request's revision is not served.
+pub const UNSUPPORTED_VERSION: i64 = -32022;
 /// Sent, and no response will come.
 pub const UNKNOWN_OUTCOME: i64 = -31010;
 /// Not sent: safe to send again.

@@ -8,6 +8,7 @@ pub mod frame;
 pub mod id;
 pub mod json;
 pub mod message;
+pub mod meta;
 pub mod method;
 pub mod outbox;
 pub mod params;

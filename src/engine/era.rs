@@ -1,0 +1,206 @@
+//! The two eras: what a modern request says of itself, and what a result looks like in each (`PROTOCOL.md` 2.1, 5.2).
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::facts::HostCapabilities;
+use super::session::Client;
+use crate::wire::code::{self, RpcError};
+use crate::wire::json as text;
+use crate::wire::meta;
+use crate::wire::method::{LOG_LEVELS, Revision};
+use crate::wire::splice::Edit;
+
+/// The modern revision that is served.
+pub const MODERN: Revision = Revision::V2026_07_28;
+
+/// What a modern request says of itself. Nothing of it counts for another request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    /// What the host can do.
+    pub capabilities: HostCapabilities,
+    /// The same, as it was spelled.
+    pub spelled: String,
+    /// Place in [`LOG_LEVELS`] from which on it wants log messages.
+    pub level: Option<usize>,
+    /// Who it is.
+    pub client: Client,
+}
+
+/// Which hints for caching a modern result carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hints {
+    /// None: the method has none.
+    None,
+    /// So many milliseconds, for nobody else.
+    Private(u64),
+}
+
+/// Tells whether a request is modern: its `_meta` names a revision.
+pub fn is_modern(line: &[u8], meta: Option<&Range<usize>>) -> bool {
+    let Some(meta) = meta else { return false };
+    // One fast search, so that a legacy request pays nothing.
+    memchr::memmem::find(&line[meta.clone()], b"protocolVersion").is_some()
+        && text::get(line, meta.clone(), meta::VERSION).is_some()
+}
+
+/// Reads what a modern request says of itself.
+///
+/// # Errors
+/// In the order of `PROTOCOL.md` 2.1: a revision that is not served, no capabilities, an unknown level.
+pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
+    let value: Value = serde_json::from_slice(&line[at.clone()]).unwrap_or_default();
+    let version = value.get(meta::VERSION).and_then(Value::as_str).unwrap_or_default();
+    if version != MODERN.as_str() {
+        return Err(RpcError::new(code::UNSUPPORTED_VERSION, format!("The protocol revision \"{version}\" is not served."))
+            .with("supported", json!([MODERN.as_str()]))
+            .with("requested", version));
+    }
+    let capabilities = value.get(meta::CAPABILITIES).filter(|value| value.is_object()).ok_or_else(|| {
+        RpcError::new(code::INVALID_PARAMS, format!("_meta needs {} as an object in each request.", meta::CAPABILITIES))
+            .with("detail", meta::CAPABILITIES)
+    })?;
+    let level = match value.get(meta::LEVEL) {
+        None | Some(Value::Null) => None,
+        Some(level) => Some(LOG_LEVELS.iter().position(|known| level == known).ok_or_else(|| {
+            RpcError::new(code::INVALID_PARAMS, format!("The log level must be one of {}.", LOG_LEVELS.join(", ")))
+                .with("detail", meta::LEVEL)
+        })?),
+    };
+    let client = |key: &str| {
+        value.get(meta::CLIENT).and_then(|info| info.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    Ok(Sender {
+        capabilities: HostCapabilities::read(capabilities),
+        spelled: text::get(line, at.clone(), meta::CAPABILITIES)
+            .map(|at| String::from_utf8_lossy(&line[at]).into_owned())
+            .unwrap_or_default(),
+        level,
+        client: Client { name: client("name"), version: client("version") },
+    })
+}
+
+/// The members that a complete modern result begins with, without a comma at the end.
+pub fn complete_members(hints: Hints, server_info: Option<&str>) -> String {
+    let mut out = r#""resultType":"complete""#.to_owned();
+    if let Hints::Private(ms) = hints {
+        out.push_str(&format!(r#","ttlMs":{ms},"cacheScope":"private""#));
+    }
+    if let Some(info) = server_info {
+        out.push_str(&format!(r#","_meta":{{"{}":{info}}}"#, meta::SERVER));
+    }
+    out
+}
+
+/// A result of ours as a modern host reads it.
+pub fn complete(result: &str, hints: Hints, server_info: &str) -> String {
+    let members = complete_members(hints, Some(server_info));
+    match result.strip_prefix('{').map(str::trim_start) {
+        Some("}") | None => format!("{{{members}}}"),
+        Some(rest) => format!("{{{members},{rest}"),
+    }
+}
+
+/// Makes the result of a legacy child one that a modern host reads: `resultType`, hints, and who we are.
+pub fn to_modern(line: &[u8], result: &Range<usize>, hints: Hints, server_info: &str, edits: &mut Vec<Edit>) {
+    let meta = text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at));
+    let info = if meta.is_some() { None } else { Some(server_info) };
+    let gone = ["resultType", "ttlMs", "cacheScope"];
+    meta::edit_object(line, result, &gone, &complete_members(hints, info), edits);
+    if let Some(meta) = meta {
+        meta::edit_object(line, &meta, &[meta::SERVER], &format!(r#""{}":{server_info}"#, meta::SERVER), edits);
+    }
+}
+
+/// Makes the result of a modern child for a modern host ours: only who answers is told anew.
+pub fn sign(line: &[u8], result: &Range<usize>, server_info: &str, edits: &mut Vec<Edit>) {
+    let member = format!(r#""{}":{server_info}"#, meta::SERVER);
+    match text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at)) {
+        Some(at) => meta::edit_object(line, &at, &[meta::SERVER], &member, edits),
+        None => meta::edit_object(line, result, &[], &format!(r#""_meta":{{{member}}}"#), edits),
+    }
+}
+
+/// Takes out of a modern child's result what a legacy host does not know.
+pub fn to_legacy(line: &[u8], result: &Range<usize>, edits: &mut Vec<Edit>) {
+    let mut gone = vec!["resultType", "ttlMs", "cacheScope"];
+    if let Some(at) = text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at)) {
+        let others = text::members(line, at.clone()).any(|member| !text::key_is(line, &member.key, meta::SERVER));
+        if others {
+            meta::edit_object(line, &at, &[meta::SERVER], "", edits);
+        } else if text::get(line, at, meta::SERVER).is_some() {
+            gone.push("_meta");
+        }
+    }
+    meta::edit_object(line, result, &gone, "", edits);
+}
+
+/// What a modern request to a child carries in `_meta`, without braces.
+pub fn request_members(capabilities: &str, client: &Client, level: Option<usize>) -> String {
+    let mut info = json!({ "name": "mcp-proxy", "version": env!("CARGO_PKG_VERSION") });
+    if !client.name.is_empty() {
+        info["title"] = format!("{} by mcp-proxy", client.name).into();
+    }
+    let mut out = format!(
+        r#""{}":"{}","{}":{capabilities},"{}":{info}"#,
+        meta::VERSION,
+        MODERN.as_str(),
+        meta::CAPABILITIES,
+        meta::CLIENT
+    );
+    if let Some(level) = level {
+        out.push_str(&format!(r#","{}":"{}""#, meta::LEVEL, LOG_LEVELS[level]));
+    }
+    out
+}
+
+/// The protocol's own keys of a request's `_meta`.
+pub const REQUEST_KEYS: [&str; 4] = [meta::VERSION, meta::CAPABILITIES, meta::CLIENT, meta::LEVEL];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::splice::apply;
+
+    #[test]
+    fn results_cross_the_eras_with_everything_else_untouched() {
+        let edit = |text: &str, with: &dyn Fn(&[u8], &Range<usize>, &mut Vec<Edit>)| {
+            let mut edits = Vec::new();
+            with(text.as_bytes(), &(0..text.len()), &mut edits);
+            String::from_utf8(apply(text.as_bytes(), &mut edits)).unwrap()
+        };
+        let modern = |text: &str| edit(text, &|line, at, edits| to_modern(line, at, Hints::Private(0), "{\"name\":\"p\"}", edits));
+        assert_eq!(
+            modern(r#"{"contents":[]}"#),
+            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"p"}},"contents":[]}"#
+        );
+        assert_eq!(
+            modern(r#"{"_meta":{"k":1},"contents":[]}"#),
+            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"p"},"k":1},"contents":[]}"#
+        );
+        let legacy = |text: &str| edit(text, &to_legacy);
+        assert_eq!(
+            legacy(r#"{"resultType":"complete","content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#),
+            r#"{"content":[]}"#
+        );
+        assert_eq!(
+            legacy(r#"{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{},"k":2},"ttlMs":3}"#),
+            r#"{"content":[],"_meta":{"k":2}}"#
+        );
+        assert_eq!(complete("{}", Hints::None, "{}"), r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#);
+    }
+
+    #[test]
+    fn a_modern_request_is_judged_in_order() {
+        let code = |meta: &str| sender(meta.as_bytes(), &(0..meta.len())).map_or_else(|error| error.code, |_| 0);
+        assert_eq!(code(r#"{"io.modelcontextprotocol/protocolVersion":"2099-01-01"}"#), -32022);
+        assert_eq!(code(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#), -32602);
+        let good = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}"#;
+        assert!(sender(good.as_bytes(), &(0..good.len())).unwrap().capabilities.elicitation_form);
+        let bad = good.replace("}}", "},\"io.modelcontextprotocol/logLevel\":\"loud\"}");
+        assert_eq!(code(&bad), -32602);
+        assert!(is_modern(good.as_bytes(), Some(&(0..good.len()))));
+        assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..19))));
+    }
+}
