@@ -62,10 +62,27 @@ pub struct Child {
     pub part: Option<Arc<Part>>,
     /// Counters and history for `status`.
     pub record: Record,
+    /// Which era it speaks, as far as that was found out.
+    pub verdict: Option<Verdict>,
+    /// It ended on the first message of its last life, and is tried with the other one.
+    pub tried_other: bool,
+    /// The log level that a modern host's requests set, a place in `LOG_LEVELS`.
+    pub level: Option<usize>,
     /// It does not answer pings.
     pub no_ping: bool,
     /// It was last used then; for `idle_stop`.
     pub last_used: Instant,
+}
+
+/// Which era a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Only the handshake.
+    LegacyOnly,
+    /// Only per-request metadata.
+    ModernOnly,
+    /// Both.
+    Both,
 }
 
 /// Where a server is in its life.
@@ -201,6 +218,9 @@ impl Child {
             listed: [false; 4],
             part: None,
             record: Record::default(),
+            verdict: None,
+            tried_other: false,
+            level: None,
             no_ping: false,
             last_used: now,
         }

@@ -12,6 +12,16 @@ use crate::wire::meta;
 use crate::wire::method::{LOG_LEVELS, Revision};
 use crate::wire::splice::Edit;
 
+/// Which era a side speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Era {
+    /// With the handshake.
+    #[default]
+    Legacy,
+    /// With `_meta` on each request.
+    Modern,
+}
+
 /// The modern revision that is served.
 pub const MODERN: Revision = Revision::V2026_07_28;
 
@@ -53,9 +63,12 @@ pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
     let value: Value = serde_json::from_slice(&line[at.clone()]).unwrap_or_default();
     let version = value.get(meta::VERSION).and_then(Value::as_str).unwrap_or_default();
     if version != MODERN.as_str() {
-        return Err(RpcError::new(code::UNSUPPORTED_VERSION, format!("The protocol revision \"{version}\" is not served."))
-            .with("supported", json!([MODERN.as_str()]))
-            .with("requested", version));
+        return Err(RpcError::new(
+            code::UNSUPPORTED_VERSION,
+            format!("The protocol revision \"{version}\" is not served."),
+        )
+        .with("supported", json!([MODERN.as_str()]))
+        .with("requested", version));
     }
     let capabilities = value.get(meta::CAPABILITIES).filter(|value| value.is_object()).ok_or_else(|| {
         RpcError::new(code::INVALID_PARAMS, format!("_meta needs {} as an object in each request.", meta::CAPABILITIES))
@@ -170,7 +183,9 @@ mod tests {
             with(text.as_bytes(), &(0..text.len()), &mut edits);
             String::from_utf8(apply(text.as_bytes(), &mut edits)).unwrap()
         };
-        let modern = |text: &str| edit(text, &|line, at, edits| to_modern(line, at, Hints::Private(0), "{\"name\":\"p\"}", edits));
+        let modern = |text: &str| {
+            edit(text, &|line, at, edits| to_modern(line, at, Hints::Private(0), "{\"name\":\"p\"}", edits))
+        };
         assert_eq!(
             modern(r#"{"contents":[]}"#),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"p"}},"contents":[]}"#
@@ -188,7 +203,10 @@ mod tests {
             legacy(r#"{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{},"k":2},"ttlMs":3}"#),
             r#"{"content":[],"_meta":{"k":2}}"#
         );
-        assert_eq!(complete("{}", Hints::None, "{}"), r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#);
+        assert_eq!(
+            complete("{}", Hints::None, "{}"),
+            r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#
+        );
     }
 
     #[test]

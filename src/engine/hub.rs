@@ -14,10 +14,14 @@ mod from_host;
 mod initialize;
 mod lifecycle;
 mod limits;
+mod listen;
 mod lost;
+mod modern;
 mod own;
+mod parked;
 mod reload;
 mod reverse;
+mod rounds;
 mod status;
 mod tasks;
 
@@ -31,10 +35,12 @@ use super::facts::Facts;
 use super::link::{ChildTag, Link};
 use super::names::Naming;
 use super::outcome::{Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
+use super::seal::Sealer;
 use super::session::Session;
 use crate::config::{self, Config};
 use crate::wire::id::HostId;
 use crate::wire::outbox::Outbox;
+use crate::wire::splice::Edit;
 
 pub use control::Command;
 pub use lifecycle::StartFailure;
@@ -72,6 +78,13 @@ pub struct Hub {
     asked: BTreeMap<HostId, calls::Asked>,
     tasks: tasks::Tasks,
     gatherings: BTreeMap<u64, tasks::Gathering>,
+    /// Calls of a modern host that wait, at a legacy child, for its answers.
+    parked: BTreeMap<u64, parked::Parked>,
+    /// Rounds of questions of modern children, put to a legacy host.
+    rounds: BTreeMap<u64, rounds::Round>,
+    sealer: Sealer,
+    /// Edits of the message at hand; kept for its room.
+    scratch: Vec<Edit>,
     /// URL elicitations that are open, by the id that the host knows.
     elicitations: BTreeMap<String, (ServerId, String)>,
     stopping: Option<Stopping>,
@@ -225,6 +238,10 @@ impl Hub {
             asked: BTreeMap::new(),
             tasks: tasks::Tasks::default(),
             gatherings: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            sealer: Sealer::new(&entropy.seed),
+            scratch: Vec::new(),
             elicitations: BTreeMap::new(),
             stopping: None,
             clock,
@@ -294,7 +311,17 @@ impl Hub {
         };
         let lists = self.lists_until.filter(|_| self.has_waiting_lists());
         let children = self.children.iter().filter_map(|child| self.child_deadline(child));
-        let own = [opening, finishing, lists, self.rows_until].into_iter().flatten();
+        let own = [
+            opening,
+            finishing,
+            lists,
+            self.rows_until,
+            self.parked_deadline(),
+            self.rounds_deadline(),
+            self.listens_deadline(),
+        ]
+        .into_iter()
+        .flatten();
         own.chain(self.announce.iter().copied().flatten()).chain(children).min()
     }
 
@@ -306,6 +333,9 @@ impl Hub {
         if self.rows_until.is_some_and(|until| until <= now) {
             self.handle_rows_known(now);
         }
+        self.parked_due(now);
+        self.rounds_due(now);
+        self.listens_due(now);
         for index in 0..self.children.len() {
             self.child_timeout(now, ServerId(index));
         }

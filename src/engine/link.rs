@@ -1,12 +1,14 @@
 //! One life of one child connection: what was asked of it, and what waits for its pipe.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use compact_str::CompactString;
 
 use super::child::Conn;
+use super::era::{Era, Sender};
 use super::listing::Kind;
 use super::outcome::{Digest, OutcomeId};
 use crate::wire::id::{ChildId, HostId, OurId, PeerId, WireId};
@@ -19,8 +21,14 @@ use crate::wire::splice::Edit;
 pub struct Link {
     /// Which life of which server.
     pub conn: Conn,
+    /// Which era it is spoken to in.
+    pub era: Era,
     /// How far it is.
     pub phase: Phase,
+    /// The probe that found no answer in time; a late one still counts.
+    pub probe: Option<WireId>,
+    /// What the child said to `initialize`, if it refused it.
+    pub refused: Option<String>,
     /// Requests to it that have no answer yet.
     pub pending: BTreeMap<WireId, Pending>,
     /// Numbers of cancelled or timed-out requests whose late answer would still settle something.
@@ -35,8 +43,25 @@ pub struct Link {
     pub host_tasks: BTreeSet<String>,
     /// A time at which [`Link::expired`] must be looked at; may be too early, never too late.
     pub wake: Option<Instant>,
+    /// Our stream of notifications, at a modern child.
+    pub listening: Listening,
     /// When something last went either way.
     pub last_traffic: Instant,
+}
+
+/// The state of our stream at a modern child.
+#[derive(Clone, Debug, Default)]
+pub struct Listening {
+    /// The one that counts.
+    pub current: Option<WireId>,
+    /// The one that is not acknowledged yet.
+    pub next: Option<WireId>,
+    /// Requests of a legacy host that wait for it, with the child's own URI.
+    pub subscribers: Vec<(HostId, String)>,
+    /// When it is opened anew.
+    pub reopen_at: Option<Instant>,
+    /// The next pause before that.
+    pub pause: Duration,
 }
 
 /// How far a life is.
@@ -87,6 +112,12 @@ pub enum Purpose {
     Ping,
     /// Our own `logging/setLevel` or `resources/subscribe` after a start.
     Restore,
+    /// Finds out whether it is modern.
+    Discover,
+    /// Its shared `subscriptions/listen`.
+    Listen,
+    /// A watch that a modern host's listen asks for.
+    Watch(HostId),
     /// Its part of a gathered `tasks/list`.
     Gather(u64),
 }
@@ -104,8 +135,18 @@ pub struct Call {
     pub edits: Vec<Edit>,
     /// Place of the id.
     pub id_at: std::ops::Range<usize>,
-    /// The host's progress token.
+    /// The host's progress token, and its place.
     pub token: Option<PeerId>,
+    /// Where the token stands.
+    pub token_at: Option<std::ops::Range<usize>>,
+    /// What a modern request says of its sender.
+    pub modern: Option<Arc<Sender>>,
+    /// The record of its questions at a modern host.
+    pub parked: Option<u64>,
+    /// What a retry brings along to a modern child.
+    pub answers: Option<Box<Answers>>,
+    /// Rounds of questions so far.
+    pub rounds: u32,
     /// What it is about, for errors and for the ledger.
     pub about: About,
     /// When it came.
@@ -118,6 +159,15 @@ pub struct Call {
     pub wire: Option<WireId>,
     /// The row that it repeats.
     pub repeat_of: Option<OutcomeId>,
+}
+
+/// What goes to a modern child with a retry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// `inputResponses` as JSON text; `None`: as the host sent them, or none.
+    pub responses: Option<String>,
+    /// The child's exact `requestState` as a JSON string; `None`: it gave none.
+    pub state: Option<String>,
 }
 
 /// What a request of the host is about.
@@ -173,7 +223,10 @@ impl Link {
     pub fn new(conn: Conn, now: Instant) -> Self {
         Self {
             conn,
+            era: Era::Legacy,
             phase: Phase::Spawning,
+            probe: None,
+            refused: None,
             pending: BTreeMap::new(),
             dead: BTreeMap::new(),
             outbox: Outbox::new(),
@@ -181,6 +234,7 @@ impl Link {
             task_tokens: BTreeMap::new(),
             host_tasks: BTreeSet::new(),
             wake: None,
+            listening: Listening::default(),
             last_traffic: now,
         }
     }

@@ -1,11 +1,13 @@
 //! The host's side: its session, and everything of its that is under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::child::{Conn, ServerId};
+use super::era::Sender;
 use super::facts::HostCapabilities;
 use super::listing::Kind;
 use crate::wire::id::{ChildId, HostId, OurId, WireId};
@@ -34,6 +36,10 @@ pub struct Session {
     pub log_level: Option<String>,
     /// Resources that the host watches: server and the child's own URI → the host's spelling.
     pub watches: BTreeMap<(ServerId, String), String>,
+    /// The last sender of a modern request, for what we ask on our own behalf.
+    pub sender: Option<Arc<Sender>>,
+    /// Open `subscriptions/listen` requests.
+    pub listens: BTreeMap<HostId, Listen>,
     /// Number of the next request to the host.
     pub next_question: u64,
     /// Number of the next batch.
@@ -74,6 +80,8 @@ pub struct InFlight {
     pub place: Place,
     /// The array that it came in.
     pub batch: Option<u64>,
+    /// What it says of its sender; `None`: it came in the legacy session.
+    pub modern: Option<Arc<Sender>>,
 }
 
 /// Where a request of the host is.
@@ -94,6 +102,25 @@ pub enum Place {
     Asked(OurId),
     /// Answers of several children are being gathered.
     Gathering(u64),
+    /// A modern host listens.
+    Listening,
+    /// Questions of a modern child are open at the host.
+    Rounds(u64),
+}
+
+/// A modern host's stream of notifications.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// Which of tools, prompts and resources.
+    pub changes: [bool; 3],
+    /// Watched resources: server and the child's own URI → the host's spelling.
+    pub uris: BTreeMap<(ServerId, String), String>,
+    /// Watches that were asked for at children and have no answer yet.
+    pub asked: BTreeSet<(ServerId, WireId)>,
+    /// When it is acknowledged with what is known; `None`: it is.
+    pub until: Option<Instant>,
+    /// What came before the acknowledgement.
+    pub held: Vec<Bytes>,
 }
 
 /// An array of requests that is answered by one array.
@@ -126,6 +153,13 @@ pub enum Asker {
         /// Its own progress token.
         token: Option<crate::wire::id::PeerId>,
     },
+    /// A round of questions of a modern child.
+    Round {
+        /// Which.
+        id: u64,
+        /// The child's key of the question.
+        key: String,
+    },
     /// The repeat guard, about that request of the host.
     Guard {
         /// The request that waits for the answer.
@@ -147,6 +181,8 @@ impl Session {
             held: Vec::new(),
             log_level: None,
             watches: BTreeMap::new(),
+            sender: None,
+            listens: BTreeMap::new(),
             next_question: 1,
             next_batch: 1,
         }

@@ -118,6 +118,8 @@ methods! {
     CreateMessage = "sampling/createMessage",
     /// Asks the person.
     Elicit = "elicitation/create",
+    /// A modern stream is open, and what it honours.
+    Acknowledged = "notifications/subscriptions/acknowledged",
     /// The handshake is over.
     Initialized = "notifications/initialized",
     /// A request is no longer wanted; both ways.

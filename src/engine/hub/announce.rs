@@ -8,6 +8,7 @@ use super::Hub;
 use super::from_host::Request;
 use crate::engine::catalog::{self, Changed, PageError};
 use crate::engine::child::ServerId;
+use crate::engine::era;
 use crate::engine::listing::Kind;
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
@@ -71,12 +72,12 @@ impl Hub {
         let snapshot = self.catalog.snapshot(kind);
         self.given[kind as usize] = Some(snapshot.revision());
         let page = self.snapshots.first(snapshot, self.config.proxy.page_size);
-        self.send_page(id, page);
+        self.send_page(kind, id, page);
     }
 
     fn answer_page(&mut self, kind: Kind, id: &HostId, cursor: &str) {
         match self.snapshots.next(kind, cursor, self.config.proxy.page_size) {
-            Ok(page) => self.send_page(id, page),
+            Ok(page) => self.send_page(kind, id, page),
             Err(PageError) => {
                 let error = RpcError::new(
                     code::INVALID_PARAMS,
@@ -88,9 +89,16 @@ impl Hub {
         }
     }
 
-    fn send_page(&mut self, id: &HostId, page: catalog::Page) {
-        let mut pieces = vec![Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.0.raw()))];
-        pieces.extend(page.pieces);
+    fn send_page(&mut self, kind: Kind, id: &HostId, page: catalog::Page) {
+        let mut head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.0.raw());
+        let mut page = page.pieces.into_iter();
+        if self.is_modern(id) {
+            let first = page.next().unwrap_or_default();
+            let members = era::complete_members(self.list_hints(kind), Some(&self.server_info()));
+            head.push_str(&format!("{{{members},{}", String::from_utf8_lossy(first.get(1..).unwrap_or_default())));
+        }
+        let mut pieces = vec![Bytes::from(head)];
+        pieces.extend(page);
         pieces.push(Bytes::from_static(b"}"));
         self.answer_pieces(id, None, 0, &pieces);
     }
@@ -102,12 +110,8 @@ impl Hub {
         let child = self.child_mut(id);
         child.listing.without_execution = tasks_somewhere && !child.capabilities().tasks_call;
         let child = self.child(id);
-        let part = std::sync::Arc::new(catalog::build_part(
-            &self.naming,
-            &child.config,
-            &child.listing,
-            catalog::RenderClass::of(self.session.revision),
-        ));
+        let part =
+            std::sync::Arc::new(catalog::build_part(&self.naming, &child.config, &child.listing, self.render_class()));
         for repair in part.repairs() {
             tracing::warn!(server = %child.config.key, kind = repair.kind.noun(), name = %repair.name, "repaired: {}", repair.what);
         }
@@ -147,6 +151,7 @@ impl Hub {
                 self.given[*kind as usize] != Some(revision)
             });
             if news {
+                self.announce_to_listens(index);
                 self.notify_host(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
             }
         }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{HostTag, Hub};
 use crate::engine::child::ServerId;
+use crate::engine::era::{self, Hints};
 use crate::engine::outcome::OutcomeId;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::HostId;
@@ -31,6 +32,20 @@ pub(super) enum Droppable {
 impl Hub {
     /// Answers with a result that is JSON text.
     pub(super) fn answer(&mut self, id: &HostId, result: &str) {
+        self.answer_with(id, result, Hints::None);
+    }
+
+    /// Answers with a result that is JSON text, and with hints for a modern host's cache.
+    pub(super) fn answer_with(&mut self, id: &HostId, result: &str, hints: Hints) {
+        if self.is_modern(id) {
+            let result = era::complete(result, hints, &self.server_info());
+            return self.answer_as_is(id, &result);
+        }
+        self.answer_as_is(id, result);
+    }
+
+    /// Answers with a result that has all that the host's era asks for.
+    pub(super) fn answer_as_is(&mut self, id: &HostId, result: &str) {
         let pieces = [
             Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.0.raw())),
             Bytes::copy_from_slice(result.as_bytes()),
@@ -200,7 +215,7 @@ impl Hub {
     }
 
     /// An unknown resource, in the form of the host's era.
-    pub(super) fn unknown_resource(&self, uri: &str, candidates: &[ServerId]) -> RpcError {
+    pub(super) fn unknown_resource(&self, id: &HostId, uri: &str, candidates: &[ServerId]) -> RpcError {
         let keys: Vec<&str> = candidates.iter().map(|id| self.child(*id).config.key.as_str()).collect();
         let message = if keys.is_empty() {
             format!("No server offers the resource {uri}. List the resources and use a URI as it is listed there.")
@@ -210,7 +225,8 @@ impl Hub {
                 keys.join(", ")
             )
         };
-        let error = RpcError::new(code::RESOURCE_NOT_FOUND, message).with("uri", uri);
+        let code = if self.is_modern(id) { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
+        let error = RpcError::new(code, message).with("uri", uri);
         if keys.is_empty() { error } else { error.with("candidates", json!(keys)) }
     }
 }

@@ -10,6 +10,7 @@ use super::{Effect, Hub};
 use crate::config::{LedgerArguments, Transport};
 use crate::engine::catalog::Owner;
 use crate::engine::child::{Rest, ServerId, State, Waiting};
+use crate::engine::era::Era;
 use crate::engine::link::{About, Call, ChildTag, Pending, Purpose, ToolCall};
 use crate::engine::listing::Kind;
 use crate::engine::outcome::{Answer, OutcomeId, Verdict};
@@ -56,7 +57,7 @@ impl Hub {
             exposed: entry.exposed.clone(),
             read_only: entry.read_only,
             idempotent: entry.idempotent,
-            task: request.params.task.is_some(),
+            task: request.params.task.is_some() && !self.is_modern(&request.id),
             arguments: Bytes::new(),
         };
         if let (false, Some(at)) = (tool.read_only, request.params.arguments.clone()) {
@@ -152,6 +153,9 @@ impl Hub {
         if self.session.watches.contains_key(&(server, own.clone())) {
             return self.answer(&request.id, "{}");
         }
+        if let Some((conn, Era::Modern)) = self.child_mut(server).ready_link().map(|link| (link.conn, link.era)) {
+            return self.subscribe_by_listen(conn, request.id, own, uri);
+        }
         let edits = self.uri_edit(&request, &uri, &own);
         self.route(now, server, request, About::Subscribe { own, spelling: uri }, Method::Subscribe, edits);
     }
@@ -163,12 +167,9 @@ impl Hub {
         let watched = self.session.watches.iter().find(|(_, spelling)| **spelling == uri).map(|(key, _)| key.clone());
         let Some((server, own)) = watched else { return self.answer(&request.id, "{}") };
         self.session.watches.remove(&(server, own.clone()));
-        // A child that is down has forgotten its watches by itself.
-        if self.child_mut(server).ready_link().is_none() {
-            return self.answer(&request.id, "{}");
-        }
-        let edits = self.uri_edit(&request, &uri, &own);
-        self.route(now, server, request, About::Unsubscribe, Method::Unsubscribe, edits);
+        // Another watcher may be left, and a child that is down has forgotten its watches by itself.
+        self.unwatch_if_last(now, &(server, own));
+        self.answer(&request.id, "{}");
     }
 
     pub(super) fn complete(&mut self, now: Instant, request: Request) {
@@ -235,11 +236,11 @@ impl Hub {
                 if by_prefix.is_some() {
                     return by_prefix;
                 }
-                self.unknown_resource(uri, &[])
+                self.unknown_resource(&request.id, uri, &[])
             }
             Owner::Ambiguous(positions) => {
                 let candidates: Vec<ServerId> = positions.into_iter().map(|position| self.order[position]).collect();
-                self.unknown_resource(uri, &candidates)
+                self.unknown_resource(&request.id, uri, &candidates)
             }
         };
         let _ = now;
@@ -255,13 +256,10 @@ impl Hub {
         request: Request,
         about: About,
         method: Method,
-        mut edits: Vec<Edit>,
+        edits: Vec<Edit>,
     ) {
-        let token = request.params.token(&request.frame).map(|(at, token)| {
-            // The number is known when the request is sent; a marker keeps the place.
-            edits.push(Edit { at, with: With::Static(TOKEN_PLACE) });
-            token
-        });
+        let (token_at, token) = request.params.token(&request.frame).unzip();
+        let modern = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.clone());
         let call = Call {
             host_id: request.id,
             method,
@@ -269,12 +267,17 @@ impl Hub {
             edits,
             id_at: request.id_at,
             token,
+            token_at,
+            modern,
+            parked: None,
+            answers: request.answers,
+            rounds: 0,
             about,
             since: now,
             outcome: None,
             digest: None,
             wire: None,
-            repeat_of: None,
+            repeat_of: request.repeat_of,
         };
         self.offer(now, server, Box::new(call));
     }
@@ -344,10 +347,17 @@ impl Hub {
         if tool.read_only {
             return self.send(now, server, call);
         }
+        let allowed = call.repeat_of.is_some() || call.answers.is_some();
         let key = &self.children[server.0].config.key;
         let arguments = (!tool.arguments.is_empty()).then_some(&tool.arguments[..]);
         let digest = self.digester.digest(key, &tool.original, arguments);
-        let can_ask = self.session.capabilities.elicitation_form && self.session.is_initialized();
+        if allowed {
+            return self.send_intended(now, server, call, digest);
+        }
+        let can_ask = match &call.modern {
+            Some(sender) => sender.capabilities.elicitation_form,
+            None => self.session.capabilities.elicitation_form && self.session.is_initialized(),
+        };
         let unix = self.unix(now);
         let policy = self.config.proxy.allow_repeat_after_unknown;
         match self.guard.check(unix, policy, digest, tool.idempotent, can_ask) {
@@ -367,7 +377,7 @@ impl Hub {
         }
     }
 
-    fn refuse_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, text: &str) {
+    pub(super) fn refuse_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, text: &str) {
         let About::Tool(tool) = &call.about else { return };
         let error = RpcError::new(code::REFUSED, text)
             .with("server", self.child(server).config.key.as_str())
@@ -378,18 +388,16 @@ impl Hub {
     }
 
     fn ask_about_repeat(&mut self, server: ServerId, call: Box<Call>, of: OutcomeId, text: &str) {
+        if call.modern.is_some() {
+            return self.ask_modern_about_repeat(server, &call, of, text);
+        }
         let id = self.session.question_id();
         let about = call.host_id.clone();
         let question = Question { asker: Asker::Guard { about: about.clone() }, method: Method::Elicit };
         self.session.questions.insert(id, question);
         self.place(&about, Place::Asked(id));
         self.asked.insert(about, Asked { server, call, of });
-        let params = json!({
-            "message": text,
-            "requestedSchema": { "type": "object", "properties": { "runAgain": {
-                "type": "boolean", "title": "Run it again", "description": "Send the same call once more.", "default": true,
-            } } },
-        });
+        let params = repeat_question(text);
         self.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"elicitation/create","params":{params}}}"#, id.0));
     }
 
@@ -438,44 +446,37 @@ impl Hub {
         self.send(now, server, call);
     }
 
-    /// Puts a call into the outbox of its ready child.
-    fn send(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
+    /// Puts a call into the outbox of its ready child. The call itself stays as it came, for another life may need it.
+    pub(super) fn send(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
         let host_limit = self.host_facts().and_then(|host| host.call_limit);
-        let revision = self.child(server).facts.as_ref().map(|facts| facts.revision);
         let child = self.child_mut(server);
-        let wire = child.wire_id();
+        let revision = child.facts.as_ref().map(|facts| facts.revision);
         let idle = child.config.call_idle_timeout.map(|limit| (limit, now + limit));
         let max_time = child.config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
         let until = (!max_time.is_zero()).then(|| call.since + max_time);
-        let Some(link) = child.ready_link() else { return };
+        let wire = child.wire_id();
+        let Some(era) = child.ready_link().map(|link| link.era) else { return };
         call.wire = Some(wire);
-        for edit in &mut call.edits {
-            if edit.with == With::Static(TOKEN_PLACE) {
-                edit.with = With::Number(wire.0);
-            }
+        let mut edits = std::mem::take(&mut self.scratch);
+        edits.clear();
+        edits.extend(call.edits.iter().cloned());
+        edits.push(Edit::number(call.id_at.clone(), wire.0));
+        edits.extend(call.token_at.clone().map(|at| Edit::number(at, wire.0)));
+        if era == Era::Modern || call.modern.is_some() {
+            self.cross(era, &call, wire, &mut edits);
         }
-        call.edits.push(Edit::number(call.id_at.clone(), wire.0));
         if call.method == Method::Complete && revision.is_some_and(|revision| revision < Revision::V2025_06_18) {
-            drop_context(&call.frame, &mut call.edits);
+            drop_context(&call.frame, &mut edits);
         }
-        link.outbox.push_edited(ChildTag::Request(wire), &call.frame, &mut call.edits);
-        link.last_traffic = now;
-        // A call may have to wait again only if no byte of it was written; then it is rendered anew from here.
+        self.raise_level(now, server, &call);
         let host_id = call.host_id.clone();
-        link.register(wire, Pending { purpose: Purpose::Call(call), idle, until });
-        self.place(&host_id, Place::AtChild(server, wire));
-    }
-
-    /// Prepares a call that was rendered but not written for another life of its server.
-    pub(super) fn unrender(call: &mut Call) {
-        call.edits.retain(|edit| edit.at != call.id_at);
-        if let Some((at, _)) = crate::wire::params::Params::read(&call.frame, params_of(&call.frame))
-            .ok()
-            .and_then(|params| params.token(&call.frame))
-            && let Some(edit) = call.edits.iter_mut().find(|edit| edit.at == at)
-        {
-            edit.with = With::Static(TOKEN_PLACE);
+        if let Some(link) = self.child_mut(server).ready_link() {
+            link.outbox.push_edited(ChildTag::Request(wire), &call.frame, &mut edits);
+            link.last_traffic = now;
+            link.register(wire, Pending { purpose: Purpose::Call(call), idle, until });
         }
+        self.scratch = edits;
+        self.place(&host_id, Place::AtChild(server, wire));
     }
 
     pub(super) fn place(&mut self, id: &HostId, place: Place) {
@@ -490,15 +491,12 @@ impl Hub {
     }
 }
 
-/// Stands for our number until it is known.
-const TOKEN_PLACE: &[u8] = b"null ";
-
 fn missing(name: &str) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, format!("The parameter \"{name}\" is missing or no string."))
         .with("detail", name)
 }
 
-fn params_of(frame: &[u8]) -> Option<std::ops::Range<usize>> {
+pub(super) fn params_of(frame: &[u8]) -> Option<std::ops::Range<usize>> {
     text::get(frame, 0..frame.len(), "params")
 }
 
@@ -515,4 +513,25 @@ fn drop_context(frame: &Bytes, edits: &mut Vec<Edit>) {
         (_, _) => members[index - 1].value.end..context.value.end,
     };
     edits.push(Edit::remove(at));
+}
+
+/// The guard's question, as the parameters of an elicitation.
+pub(super) fn repeat_question(text: &str) -> serde_json::Value {
+    json!({
+        "message": text,
+        "requestedSchema": { "type": "object", "properties": { "runAgain": {
+            "type": "boolean", "title": "Run it again", "description": "Send the same call once more.", "default": true,
+        } } },
+    })
+}
+
+/// What a person said to it; `result` is that of the elicitation.
+pub(super) fn repeat_answer(line: &[u8], result: Option<std::ops::Range<usize>>) -> Answer {
+    let action = result.clone().and_then(|at| text::get(line, at, "action")).and_then(|at| text::string(line, at));
+    let again = result.and_then(|at| text::path(line, at, &["content", "runAgain"]));
+    match (action.as_deref(), again.map(|at| &line[at])) {
+        (Some("accept"), Some(b"false")) | (Some("decline"), _) => Answer::Declined,
+        (Some("accept"), _) => Answer::Accepted,
+        _ => Answer::None,
+    }
 }

@@ -8,6 +8,7 @@ use super::Hub;
 use super::answer::Droppable;
 use super::lost::Loss;
 use crate::engine::child::{Conn, ServerId};
+use crate::engine::era::{self, Era, Hints};
 use crate::engine::link::{About, Call, Link, Phase, Purpose};
 use crate::engine::listing::Kind;
 use crate::engine::outcome::Reason;
@@ -15,7 +16,7 @@ use crate::engine::rewrite::Rewriter;
 use crate::wire::id::{ChildId, PeerId, WireId};
 use crate::wire::json;
 use crate::wire::message::{self, Envelope, Kind as MessageKind, Line};
-use crate::wire::method::Method;
+use crate::wire::method::{LOG_LEVELS, Method};
 use crate::wire::params::{Params, text_at};
 use crate::wire::skim::Skimmed;
 use crate::wire::splice::Edit;
@@ -127,7 +128,7 @@ impl Hub {
                 self.lose(now, conn, wire, &call, &loss);
                 self.drained(now, conn.server);
             }
-            other => self.own_failed(now, conn, &other, None, &loss.what),
+            other => self.own_failed(now, conn, wire, &other, None, &loss.what),
         }
     }
 
@@ -138,11 +139,19 @@ impl Hub {
         };
         match pending.purpose {
             Purpose::Call(call) => self.call_answered(now, conn, wire, *call, line, envelope),
-            other => self.own_answered(now, conn, other, line, envelope),
+            other => self.own_answered(now, conn, wire, other, line, envelope),
         }
     }
 
-    fn call_answered(&mut self, now: Instant, conn: Conn, wire: WireId, call: Call, line: &Bytes, envelope: &Envelope) {
+    pub(super) fn call_answered(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        call: Call,
+        line: &Bytes,
+        envelope: &Envelope,
+    ) {
         let server = conn.server;
         let took = now.saturating_duration_since(call.since);
         let child = self.child_mut(server);
@@ -162,8 +171,38 @@ impl Hub {
             self.lose(now, conn, wire, &call, &loss);
             return self.drained(now, server);
         }
+        if self.keep_answer(&call, line, envelope) {
+            return self.drained(now, server);
+        }
         let id_at = envelope.id.clone().unwrap_or_default();
         let mut edits = vec![Edit::text(id_at, call.host_id.0.raw())];
+        let era = self.era_of(conn);
+        if era == Era::Modern
+            && let Some(result) = &envelope.result
+        {
+            let kind = json::get(line, result.clone(), "resultType")
+                .map(|at| json::string(line, at).unwrap_or_default().into_owned());
+            match (kind.as_deref(), call.modern.is_some()) {
+                (None | Some("complete"), _) => {}
+                (Some("input_required"), false) => {
+                    self.input_required(now, conn, wire, call, line, &result.clone());
+                    return self.drained(now, server);
+                }
+                (Some("input_required"), true) if passes(&call, line, result) => {
+                    self.pass_questions(now, server, &call, line, result, &mut edits);
+                    self.answer_edited(&call.host_id, server, line, &mut edits, call.outcome);
+                    return self.drained(now, server);
+                }
+                (Some(other), _) => {
+                    let loss = Loss::new(
+                        Reason::InvalidResponse,
+                        format!("its answer is no valid one: its resultType is \"{other}\""),
+                    );
+                    self.lose(now, conn, wire, &call, &loss);
+                    return self.drained(now, server);
+                }
+            }
+        }
         if !envelope.version {
             edits.extend(version_edit(line));
         }
@@ -176,18 +215,49 @@ impl Hub {
                 }
             }
             self.note_result(now, conn, wire, &call, line, result, &mut edits);
+            match (era, call.modern.is_some()) {
+                (Era::Legacy, false) => {}
+                (Era::Modern, false) => era::to_legacy(line, result, &mut edits),
+                (Era::Modern, true) => era::sign(line, result, &self.server_info(), &mut edits),
+                (Era::Legacy, true) => {
+                    let hints = if call.method == Method::ResourcesRead { Hints::Private(0) } else { Hints::None };
+                    era::to_modern(line, result, hints, &self.server_info(), &mut edits);
+                }
+            }
         } else if let (Method::ResourcesRead, Some(error)) = (call.method, &envelope.error) {
-            self.expose_error_uri(server, line, error, &mut edits);
+            self.expose_error_uri(server, era, call.modern.is_some(), line, error, &mut edits);
         }
         self.answer_edited(&call.host_id, server, line, &mut edits, call.outcome);
         self.drained(now, server);
     }
 
-    /// The error of a missing resource names it in the host's spelling.
-    fn expose_error_uri(&self, server: ServerId, line: &Bytes, error: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
-        let is_missing = json::get(line, error.clone(), "code").is_some_and(|at| &line[at] == b"-32002");
-        let Some(at) = json::path(line, error.clone(), &["data", "uri"]).filter(|_| is_missing) else { return };
-        if let Some(own) = json::string(line, at.clone()) {
+    /// The error of a missing resource names it in the host's spelling, and has the code of the host's era.
+    fn expose_error_uri(
+        &self,
+        server: ServerId,
+        child: Era,
+        host_is_modern: bool,
+        line: &Bytes,
+        error: &std::ops::Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
+        let Some(code_at) = json::get(line, error.clone(), "code") else { return };
+        let uri_at = json::path(line, error.clone(), &["data", "uri"]);
+        let is_missing = match child {
+            Era::Legacy => &line[code_at.clone()] == b"-32002",
+            Era::Modern => &line[code_at.clone()] == b"-32602" && uri_at.is_some(),
+        };
+        if !is_missing {
+            return;
+        }
+        match (child, host_is_modern) {
+            (Era::Legacy, true) => edits.push(Edit::text(code_at, "-32602")),
+            (Era::Modern, false) => edits.push(Edit::text(code_at, "-32002")),
+            (Era::Legacy, false) | (Era::Modern, true) => {}
+        }
+        if let Some(at) = uri_at
+            && let Some(own) = json::string(line, at.clone())
+        {
             let exposed = crate::engine::uri::expose_uri(&self.child(server).scheme, &own);
             if exposed != own {
                 edits.push(Edit::text(at, json::quoted(&exposed)));
@@ -223,10 +293,21 @@ impl Hub {
             self.child_mut(conn.server).record.faults += 1;
             return;
         };
+        if self.era_of(conn) == Era::Modern {
+            let of_stream = matches!(
+                method,
+                Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated
+            );
+            if of_stream && !self.is_on_stream(conn, line, &params) {
+                self.child_mut(conn.server).record.faults += 1;
+                return;
+            }
+        }
         match method {
+            Method::Acknowledged => self.child_acknowledged(conn, line, &params),
             Method::Progress => self.child_progress(now, conn, line, envelope, &params),
             Method::LogMessage => self.child_log(conn, line, envelope, &params),
-            Method::Cancelled => self.child_cancelled(conn, line, &params),
+            Method::Cancelled => self.child_cancelled(now, conn, line, &params),
             Method::ToolsChanged => self.child_list_changed(now, conn, &[Kind::Tools]),
             Method::PromptsChanged => self.child_list_changed(now, conn, &[Kind::Prompts]),
             Method::ResourcesChanged => self.child_list_changed(now, conn, &[Kind::Resources, Kind::Templates]),
@@ -257,10 +338,14 @@ impl Hub {
     }
 
     fn child_log(&mut self, conn: Conn, line: &Bytes, envelope: &Envelope, params: &Params) {
-        if !self.session.is_opened() {
-            return;
-        }
         let Some(whole) = params.whole.clone() else { return };
+        if !self.session.is_opened() {
+            let level = json::get(line, whole.clone(), "level").and_then(|at| json::string(line, at));
+            let severity = level.and_then(|level| LOG_LEVELS.iter().position(|known| *known == level));
+            if !severity.is_some_and(|severity| self.wants_log(conn, severity)) {
+                return;
+            }
+        }
         let key = self.child(conn.server).config.key.as_str();
         let edit = match json::get(line, whole.clone(), "logger") {
             Some(at) => {
@@ -279,7 +364,7 @@ impl Hub {
         self.say_edited(conn.server, line, &mut edits, Droppable::Log);
     }
 
-    fn child_list_changed(&mut self, now: Instant, conn: Conn, kinds: &[Kind]) {
+    pub(super) fn child_list_changed(&mut self, now: Instant, conn: Conn, kinds: &[Kind]) {
         let child = self.child_mut(conn.server);
         if child.pagers.is_empty() {
             return;
@@ -293,6 +378,7 @@ impl Hub {
     /// Word of a change goes to who watches it, in the spelling that the watcher used.
     fn child_updated(&mut self, conn: Conn, line: &Bytes, params: &Params) {
         let Some(own) = text_at(line, params.uri.as_ref()) else { return };
+        self.updated_to_listens(conn.server, &own);
         let key = (conn.server, own.to_string());
         let spelling = match self.session.watches.get(&key) {
             Some(spelling) => spelling.clone(),
@@ -307,9 +393,32 @@ impl Hub {
                 crate::engine::uri::expose_uri(&self.child(conn.server).scheme, &own)
             }
         };
+        if self.era_of(conn) == Era::Modern {
+            let text = format!(r#"{{"uri":{}}}"#, json::quoted(&spelling));
+            return self.notify_host(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{text}}}"#
+            ));
+        }
         let at = params.uri.clone().unwrap_or_default();
         self.say_edited(conn.server, line, &mut [Edit::text(at, json::quoted(&spelling))], Droppable::No);
     }
+}
+
+/// Whether a modern child asks a modern host only for what that request declares, and where asking is allowed.
+fn passes(call: &Call, line: &[u8], result: &std::ops::Range<usize>) -> bool {
+    let Some(sender) = &call.modern else { return false };
+    let asks = json::get(line, result.clone(), "inputRequests");
+    let has_state = json::get(line, result.clone(), "requestState").is_some();
+    let allowed = matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+    let mut entries = asks.clone().into_iter().flat_map(|at| json::members(line, at));
+    allowed
+        && (asks.is_some() || has_state)
+        && entries.all(|entry| {
+            let method = json::get(line, entry.value.clone(), "method").and_then(|at| Method::from_token(&line[at]));
+            let params = json::get(line, entry.value, "params");
+            let read = Params::read(line, params).unwrap_or_default();
+            method.is_some_and(|method| super::parked::covered(&sender.capabilities, method, line, &read).is_ok())
+        })
 }
 
 /// Makes `jsonrpc` what a host wants to see.

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::{Effect, Hub, Stopping};
+use crate::engine::era;
+use crate::engine::link::Answers;
 use crate::engine::listing::Kind;
+use crate::engine::outcome::OutcomeId;
 use crate::engine::session::{Batch, InFlight, Phase, Place};
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::{HostId, PeerId};
@@ -25,6 +28,16 @@ pub(super) struct Request {
     pub(super) frame: Bytes,
     pub(super) id_at: Range<usize>,
     pub(super) params: Params,
+    /// What a retry brings along to a modern child.
+    pub(super) answers: Option<Box<Answers>>,
+    /// The row that it repeats, by a person's word.
+    pub(super) repeat_of: Option<OutcomeId>,
+}
+
+impl Request {
+    pub(super) fn new(id: HostId, frame: Bytes, id_at: Range<usize>, params: Params) -> Self {
+        Self { id, frame, id_at, params, answers: None, repeat_of: None }
+    }
 }
 
 impl Hub {
@@ -168,7 +181,7 @@ impl Hub {
             self.gather(batch, Bytes::new());
             return;
         }
-        self.session.in_flight.insert(id.clone(), InFlight { place: Place::Initialize, batch });
+        self.session.in_flight.insert(id.clone(), InFlight { place: Place::Initialize, batch, modern: None });
         if !envelope.version {
             let error = RpcError::new(code::INVALID_REQUEST, "The member \"jsonrpc\" must be \"2.0\".");
             self.answer_error(&id, &error);
@@ -180,6 +193,10 @@ impl Hub {
             self.answer_error(&id, &RpcError::new(code::INVALID_PARAMS, "The member \"params\" must be an object."));
             return;
         };
+        let id_at = envelope.id.clone().unwrap_or_default();
+        if era::is_modern(&frame, params.meta.as_ref()) {
+            return self.modern_request(now, method, &token, Request::new(id, frame, id_at, params));
+        }
         if let Err(error) = self.may_come_now(method, batch) {
             self.answer_error(&id, &error);
             return;
@@ -194,20 +211,18 @@ impl Hub {
                 &RpcError::new(code::UNAVAILABLE, "The proxy is ending.").with("reason", "proxy_stopped"),
             );
         }
-        let id_at = envelope.id.clone().unwrap_or_default();
-        self.dispatch(now, method, &token, Request { id, frame, id_at, params });
+        self.dispatch(now, method, &token, Request::new(id, frame, id_at, params));
     }
 
     /// Before `initialize` there is only `initialize` and `ping`.
     fn may_come_now(&self, method: Option<Method>, batch: Option<u64>) -> Result<(), RpcError> {
         match method {
             Some(Method::Ping) => Ok(()),
-            // Answered at once, since some hosts probe with it and wait.
-            Some(Method::Discover) => Err(RpcError::new(
+            Some(Method::Discover | Method::Listen) if self.session.is_opened() => Err(RpcError::new(
                 code::METHOD_NOT_FOUND,
-                "server/discover is not served. Open the session with initialize.",
+                "The method belongs to the modern era; in it, each request names its revision in _meta.",
             )
-            .with("detail", "server/discover")),
+            .with("detail", "no protocolVersion in _meta")),
             Some(Method::Initialize) if batch.is_some() => {
                 Err(RpcError::new(code::INVALID_REQUEST, "initialize must not be part of an array."))
             }
@@ -217,7 +232,7 @@ impl Hub {
             Some(Method::Initialize) => Ok(()),
             _ if !self.session.is_opened() => Err(RpcError::new(
                 code::INVALID_PARAMS,
-                "Nothing was opened yet: send initialize first (or, in the modern era, _meta with io.modelcontextprotocol/protocolVersion in each request; it is not served yet).",
+                "Nothing was opened yet: send initialize first, or name the revision 2026-07-28 in _meta of each request (io.modelcontextprotocol/protocolVersion).",
             )
             .with("detail", "not initialized")),
             _ => Ok(()),

@@ -30,12 +30,18 @@ impl Hub {
             host = %self.session.client.name, version = %self.session.client.version,
             protocol = self.session.revision.as_str(), "the host opened the session"
         );
+        self.session.phase = Phase::Opening { id: request.id, until: now + self.config.proxy.initialize_wait };
+        self.opened(now);
+        self.answer_initialize(now);
+    }
+
+    /// The host has spoken, in either era: lists are waited for from now on, and children are greeted.
+    pub(super) fn opened(&mut self, now: Instant) {
         let list_wait = self.config.proxy.list_wait.or_else(|| self.host_facts()?.list_wait).unwrap_or(LIST_WAIT);
         self.lists_until = Some(now + list_wait);
-        self.session.phase = Phase::Opening { id: request.id, until: now + self.config.proxy.initialize_wait };
         self.host_spoke();
-        if RenderClass::of(self.session.revision) != RenderClass::of(Revision::NEWEST_LEGACY) {
-            // What the cache had was rendered for the newest revision.
+        if self.render_class() != RenderClass::of(Revision::NEWEST_LEGACY) {
+            // What the cache had was rendered for the newest revision with a handshake.
             for id in self.order.clone() {
                 self.child_mut(id).part = None;
             }
@@ -45,12 +51,23 @@ impl Hub {
         for id in self.order.clone() {
             self.begin_handshake(now, id);
         }
-        self.answer_initialize(now);
+    }
+
+    /// What entries must be for this host; one that speaks both eras gets what both can read.
+    pub(super) fn render_class(&self) -> RenderClass {
+        match (&self.session.phase, &self.session.sender) {
+            (Phase::Unopened, Some(_)) => RenderClass::Modern,
+            _ => RenderClass::of(self.session.revision),
+        }
     }
 
     /// What the table knows of this host.
     pub(super) fn host_facts(&self) -> Option<&'static hosts::Host> {
-        hosts::by_client_name(&self.session.client.name)
+        let client = match (&self.session.phase, &self.session.sender) {
+            (Phase::Unopened, Some(sender)) => &sender.client,
+            _ => &self.session.client,
+        };
+        hosts::by_client_name(&client.name)
     }
 
     /// Answers `initialize` if all children are known, or if its time is over.
@@ -86,7 +103,7 @@ impl Hub {
     }
 
     /// Ours first, then a section for each child that has some, in the order of the file.
-    fn instructions(&self) -> String {
+    pub(super) fn instructions(&self) -> String {
         let mut out = self.config.proxy.instructions.trim().to_owned();
         for child in self.present() {
             let Some(text) = child.facts.as_ref().and_then(|facts| facts.instructions.as_deref()) else { continue };

@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::lost::Loss;
 use super::{Effect, Hub, Known, Stopping};
 use crate::config::{Config, Start, Transport};
-use crate::engine::child::{Child, Conn, Rest, ServerId, State, Then, Waiting};
+use crate::engine::child::{Child, Conn, Rest, ServerId, State, Then, Verdict, Waiting};
+use crate::engine::era::Era;
 use crate::engine::link::{Call, ChildTag, Link, Phase, Purpose};
 use crate::engine::outcome::{Exit, Reason};
 use crate::engine::restart::{Decision, Ending};
@@ -116,6 +117,7 @@ impl Hub {
         child.record.up_since = Some(wall);
         child.record.start_took = child.record.started.map(|at| now.saturating_duration_since(at));
         child.no_ping = false;
+        child.tried_other = false;
         if let Some(link) = &mut child.link {
             link.phase = Phase::Ready;
         }
@@ -156,6 +158,7 @@ impl Hub {
         let child = self.child_mut(conn.server);
         let Some(link) = child.link.as_mut().filter(|link| link.conn == conn) else { return };
         let was_ready = link.phase == Phase::Ready;
+        let in_handshake = link.phase == Phase::Handshake && link.refused.is_none();
         let idle = link.calls() == 0;
         link.phase = Phase::Ending;
         let outbox = std::mem::take(&mut link.outbox);
@@ -209,11 +212,31 @@ impl Hub {
             return self.after_drain(now, conn.server, then);
         }
         let well = was_ready && idle && exit == Some(Exit::Code(0));
+        if in_handshake && self.try_the_other_era(now, conn) {
+            return;
+        }
         let ending = if well { Ending::Well } else { Ending::Badly };
         if exit.as_ref().is_some_and(|_| !well) {
             self.child_mut(conn.server).record.last_error = Some(what.to_owned());
         }
         self.ended(now, conn.server, ending, what);
+    }
+
+    /// Some servers end on a first message that they do not know: once, and without counting it as a crash, such a one
+    /// is started again and greeted in the other way.
+    fn try_the_other_era(&mut self, now: Instant, conn: Conn) -> bool {
+        let child = self.child_mut(conn.server);
+        let probed = child.link.as_ref().is_some_and(|link| link.era == Era::Modern);
+        let decided = child.config.protocol != crate::config::Protocol::Auto;
+        if decided || self.stopping.is_some() || std::mem::replace(&mut self.child_mut(conn.server).tried_other, true) {
+            self.child_mut(conn.server).verdict = None;
+            return false;
+        }
+        let child = self.child_mut(conn.server);
+        child.verdict = Some(if probed { Verdict::LegacyOnly } else { Verdict::ModernOnly });
+        tracing::info!(server = %child.config.key, "it ended on the first message; it is started once more and greeted in the other way");
+        self.start(now, conn.server);
+        true
     }
 
     /// Requests of which no byte was written wait for the next life.
@@ -222,7 +245,6 @@ impl Hub {
             if let Some(outcome) = call.outcome.take() {
                 self.effect(Effect::Settle(outcome));
             }
-            Self::unrender(&mut call);
             let id = call.host_id.clone();
             let until = now + self.child(server).config.start_timeout;
             self.place(&id, Place::Waiting(server));
@@ -338,7 +360,7 @@ impl Hub {
         let token = envelope.method.clone().map(|at| frame.slice(at)).unwrap_or_default();
         let method = crate::wire::method::Method::from_token(&token);
         let id_at = envelope.id.unwrap_or_default();
-        let request = super::from_host::Request { id: id.clone(), frame, id_at, params };
+        let request = super::from_host::Request::new(id.clone(), frame, id_at, params);
         self.dispatch(now, method, &token, request);
     }
 
@@ -433,6 +455,7 @@ impl Hub {
             return;
         }
         self.stopping = Some(Stopping::Down);
+        self.end_listens();
         let open: Vec<HostId> = self.session.in_flight.keys().cloned().collect();
         for index in 0..self.children.len() {
             let id = ServerId(index);
@@ -463,10 +486,14 @@ impl Hub {
     /// After the host's EOF: the end begins when nothing is open, or when its time is over.
     pub(super) fn finish_when_idle(&mut self, now: Instant) {
         if let Some(Stopping::Finishing(until)) = self.stopping
-            && (self.session.in_flight.is_empty() || until <= now)
+            && (self.only_listens() || until <= now)
         {
             self.handle_stop(now);
         }
+    }
+
+    fn only_listens(&self) -> bool {
+        self.session.in_flight.values().all(|flight| flight.place == Place::Listening)
     }
 
     /// A line of a child's stderr, already masked.

@@ -23,8 +23,9 @@ impl Hub {
             .filter(|link| own::may_ping(link) && !child.no_ping)
             .and_then(|link| child.config.ping_interval.map(|interval| link.last_traffic + interval));
         let idle = idle_stop(child);
+        let stream = link.and_then(|link| link.listening.reopen_at);
         let wake = link.and_then(|link| link.wake);
-        [state, ping, idle, wake].into_iter().flatten().chain(waiting).chain(pages).min()
+        [state, ping, idle, stream, wake].into_iter().flatten().chain(waiting).chain(pages).min()
     }
 
     /// Does what is due at a child.
@@ -46,6 +47,7 @@ impl Hub {
                 self.request_expired(now, conn, wire, silence);
             }
         }
+        self.reopen_stream(now, conn);
         self.drive_pagers(now, conn);
         self.ping_if_due(now, id);
     }
@@ -64,16 +66,17 @@ impl Hub {
         let Some(pending) = link.pending.remove(&wire) else { return };
         let timeouts = &self.child(conn.server).config;
         let (name, limit) = match pending.purpose {
+            Purpose::Discover => ("the time for a probe", timeouts.start_timeout.min(own::PROBE_LIMIT)),
             Purpose::Initialize => ("start_timeout", timeouts.start_timeout),
             Purpose::Ping => ("ping_interval", timeouts.ping_interval.unwrap_or_default()),
             _ => ("list_timeout", timeouts.list_timeout),
         };
-        // The handshake is never cancelled.
-        if !matches!(pending.purpose, Purpose::Initialize) {
+        // The handshake is never cancelled, and a probe may still be answered.
+        if !matches!(pending.purpose, Purpose::Initialize | Purpose::Discover) {
             self.tell_cancelled(conn, wire, Some("\"no answer came in time\""));
             self.bury(conn, wire, None);
         }
-        self.own_failed(now, conn, &pending.purpose, None, &format!("no answer within {name} ({limit:?})"));
+        self.own_failed(now, conn, wire, &pending.purpose, None, &format!("no answer within {name} ({limit:?})"));
     }
 
     fn waiting_expired(&mut self, now: Instant, id: ServerId) {

@@ -71,6 +71,7 @@ impl Hub {
     pub(super) fn lose(&mut self, now: Instant, conn: Conn, wire: WireId, call: &Call, loss: &Loss) {
         self.write_loss(now, conn.server, call, loss);
         let error = self.loss_error(conn, wire, call, loss);
+        self.keep_loss(call, &error);
         let child = self.child_mut(conn.server);
         child.record.calls += 1;
         child.record.errors += 1;
@@ -78,7 +79,7 @@ impl Hub {
     }
 
     /// The row of a lost call, if it has one.
-    fn write_loss(&mut self, now: Instant, server: ServerId, call: &Call, loss: &Loss) {
+    pub(super) fn write_loss(&mut self, now: Instant, server: ServerId, call: &Call, loss: &Loss) {
         let (Some(outcome), About::Tool(tool)) = (call.outcome, &call.about) else { return };
         let key = self.children[server.0].config.key.clone();
         let Some(digest) = call.digest else { return };
@@ -142,7 +143,7 @@ impl Hub {
     /// The host no longer wants an answer.
     pub(super) fn host_cancelled(&mut self, now: Instant, id: &HostId, line: &Bytes) {
         // The protocol forbids to cancel the handshake, and what is not under way can't be cancelled.
-        let Some(flight) = self.session.in_flight.get(id).cloned() else { return };
+        let Some(flight) = self.session.in_flight.get(id).cloned() else { return self.abandon_parked(now, id) };
         if flight.place == Place::Initialize {
             return;
         }
@@ -160,6 +161,8 @@ impl Hub {
                 self.withdraw_question(question, "the call was cancelled");
             }
             Place::Gathering(number) => self.cancel_gathering(now, number),
+            Place::Listening => self.stop_listening(now, id),
+            Place::Rounds(number) => self.drop_round(number, "the call was cancelled"),
             Place::Initialize | Place::List { .. } => {}
         }
     }
@@ -174,6 +177,7 @@ impl Hub {
             }
             return self.drained(now, server);
         }
+        self.forget_parked(&call);
         let reason = text::path(line, 0..line.len(), &["params", "reason"]).map(|at| line.slice(at));
         self.tell_cancelled(conn, wire, reason.as_deref().and_then(|token| std::str::from_utf8(token).ok()));
         self.write_loss(now, server, &call, &Loss::new(Reason::Cancelled, "the host cancelled it after it was sent"));
@@ -224,6 +228,9 @@ impl Hub {
 
     /// An answer for a number that nobody waits for any more.
     pub(super) fn late(&mut self, now: Instant, conn: Conn, wire: WireId, line: &Bytes, envelope: &Envelope) {
+        if self.late_probe(now, conn, wire, line, envelope) {
+            return;
+        }
         let outcome = match self.link_mut(conn).and_then(|link| link.dead.remove(&wire)) {
             Some(outcome) => outcome,
             None => {

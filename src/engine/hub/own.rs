@@ -1,20 +1,25 @@
 //! Our own requests to a child: handshake, pages of lists, signs of life, and what a new life is given.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Effect, Hub, Known};
 use crate::config::Protocol;
-use crate::engine::child::{Child, Conn, ServerId, State};
+use crate::engine::child::{Child, Conn, ServerId, State, Verdict};
+use crate::engine::era::{Era, MODERN};
 use crate::engine::facts::{Facts, ServerCapabilities};
 use crate::engine::link::{ChildTag, Link, Pending, Phase, Purpose};
 use crate::engine::listing::{FailOutcome, Kind, PageOutcome, Pager};
 use crate::wire::id::WireId;
 use crate::wire::json as text;
 use crate::wire::message::Envelope;
+use crate::wire::meta;
 use crate::wire::method::{Method, Revision};
+
+/// How long a probe waits for its answer; part of, and less than, the time for a start.
+pub(super) const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Hub {
     /// Sends a request of ours to a child. `until`: when it is given up.
@@ -26,10 +31,18 @@ impl Hub {
         purpose: Purpose,
         until: Option<Instant>,
     ) -> Option<WireId> {
+        let members = if self.era_of(conn) == Era::Modern { self.own_members() } else { String::new() };
         let child = self.children.get_mut(conn.server.0)?;
         let wire = child.wire_id();
         let link = child.link.as_mut().filter(|link| link.conn == conn)?;
-        let params = params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
+        let params = match (link.era, params) {
+            (Era::Legacy, None) => String::new(),
+            (Era::Legacy, Some(params)) => format!(r#","params":{params}"#),
+            (Era::Modern, None) => format!(r#","params":{{"_meta":{{{members}}}}}"#),
+            (Era::Modern, Some(params)) => {
+                format!(r#","params":{{"_meta":{{{members}}},{}"#, params.strip_prefix('{').unwrap_or(params))
+            }
+        };
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"{}"{params}}}"#, wire.0, method.as_str());
         link.outbox.push(ChildTag::Request(wire), line.as_bytes());
         link.register(wire, Pending { purpose, idle: None, until });
@@ -43,16 +56,133 @@ impl Hub {
         }
     }
 
-    /// Begins the handshake with a child whose process runs, once the host has spoken.
+    /// Begins with a child whose process runs, once the host has spoken. `auto` mirrors the host (`PROTOCOL.md` 2.5).
     pub(super) fn begin_handshake(&mut self, now: Instant, id: ServerId) {
-        if !self.session.is_opened() {
+        if !self.session.is_opened() && self.session.sender.is_none() {
             return;
         }
-        let offered = match &self.child(id).config.protocol {
-            Protocol::Revision(revision) => Revision::parse(revision).filter(|r| r.is_legacy()),
+        let child = self.child(id);
+        let revision = match &child.config.protocol {
+            Protocol::Revision(revision) => Revision::parse(revision),
             Protocol::Auto | Protocol::Legacy | Protocol::Modern => None,
         };
-        self.offer_revision(now, id, offered.unwrap_or(Revision::NEWEST_LEGACY));
+        let modern = match (&child.config.protocol, revision, child.verdict) {
+            (Protocol::Modern, ..) => true,
+            (Protocol::Legacy, ..) => false,
+            (_, Some(revision), _) => !revision.is_legacy(),
+            (_, None, Some(Verdict::LegacyOnly)) => false,
+            (_, None, Some(Verdict::ModernOnly)) => true,
+            (_, None, Some(Verdict::Both) | None) => !self.session.is_opened(),
+        };
+        if modern {
+            self.probe(now, id);
+        } else {
+            self.offer_revision(now, id, revision.unwrap_or(Revision::NEWEST_LEGACY));
+        }
+    }
+
+    /// One `server/discover`; nothing else is written until its verdict.
+    fn probe(&mut self, now: Instant, id: ServerId) {
+        let limit = self.child(id).config.start_timeout.min(PROBE_LIMIT);
+        let Some(link) = self.child_mut(id).link.as_mut().filter(|link| link.phase == Phase::Spawned) else { return };
+        link.phase = Phase::Handshake;
+        link.era = Era::Modern;
+        let conn = link.conn;
+        let wire = self.ask_child(conn, Method::Discover, None, Purpose::Discover, Some(now + limit));
+        if let Some(link) = self.link_mut(conn) {
+            link.probe = wire;
+        }
+    }
+
+    /// The probe said that it is none of ours: the handshake is tried in the same process.
+    fn fall_back(&mut self, now: Instant, conn: Conn, what: &str) {
+        let child = self.child_mut(conn.server);
+        let only_modern = match &child.config.protocol {
+            Protocol::Modern => true,
+            Protocol::Revision(revision) => Revision::parse(revision).is_some_and(|revision| !revision.is_legacy()),
+            Protocol::Auto | Protocol::Legacy => false,
+        };
+        let Some(link) = child.link.as_mut().filter(|link| link.conn == conn) else { return };
+        if let Some(refused) = link.refused.clone() {
+            return self.start_failed(
+                now,
+                conn,
+                format!("the handshake failed: {refused}; and server/discover: {what}"),
+            );
+        }
+        if only_modern {
+            return self.start_failed(
+                now,
+                conn,
+                format!("it does not speak the modern era that its table asks for: {what}"),
+            );
+        }
+        link.phase = Phase::Spawned;
+        link.era = Era::Legacy;
+        child.verdict = Some(Verdict::LegacyOnly);
+        self.offer_revision(now, conn.server, Revision::NEWEST_LEGACY);
+    }
+
+    /// A child told what it is.
+    fn discovered_child(&mut self, now: Instant, conn: Conn, result: &[u8]) {
+        let value: Value = serde_json::from_slice(result).unwrap_or_default();
+        let versions: Option<Vec<&str>> = value
+            .get("supportedVersions")
+            .and_then(Value::as_array)
+            .map(|list| list.iter().filter_map(Value::as_str).collect());
+        let Some(versions) = versions.filter(|_| value.get("capabilities").is_some()) else {
+            return self.fall_back(now, conn, "its answer is of another shape");
+        };
+        let legacy = versions.iter().filter_map(|version| Revision::parse(version)).any(Revision::is_legacy);
+        if !versions.contains(&MODERN.as_str()) {
+            if legacy {
+                return self.fall_back(now, conn, "it has only revisions with the handshake");
+            }
+            return self.start_failed(
+                now,
+                conn,
+                format!("it speaks {}, none of which is known here", versions.join(", ")),
+            );
+        }
+        let info = value.get("_meta").and_then(|meta| meta.get(meta::SERVER)).unwrap_or(&Value::Null);
+        let identity =
+            ["name", "version"].map(|key| info.get(key).and_then(Value::as_str).unwrap_or_default()).join(" ");
+        let facts = Facts {
+            revision: MODERN,
+            capabilities: ServerCapabilities::read(value.get("capabilities").unwrap_or(&Value::Null)),
+            instructions: value.get("instructions").and_then(Value::as_str).map(str::to_owned),
+            identity: identity.trim().to_owned(),
+        };
+        self.child_mut(conn.server).verdict = Some(if legacy { Verdict::Both } else { Verdict::ModernOnly });
+        if let Some(link) = self.link_mut(conn) {
+            link.era = Era::Modern;
+            link.pending.clear();
+        }
+        self.serve(now, conn, facts);
+    }
+
+    /// An answer to a probe that came too late for its time, but perhaps not for its purpose.
+    pub(super) fn late_probe(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        line: &Bytes,
+        envelope: &Envelope,
+    ) -> bool {
+        let Some(link) = self.link_of(conn).filter(|link| link.probe == Some(wire)) else { return false };
+        let Some(result) =
+            envelope.result.clone().filter(|at| text::get(line, at.clone(), "supportedVersions").is_some())
+        else {
+            return true;
+        };
+        if link.phase == Phase::Handshake {
+            self.discovered_child(now, conn, &line[result]);
+        } else {
+            // Its handshake is over: it stays what it is, and the next life knows better.
+            self.child_mut(conn.server).verdict = Some(Verdict::Both);
+        }
+        true
     }
 
     fn offer_revision(&mut self, now: Instant, id: ServerId, offered: Revision) {
@@ -74,6 +204,7 @@ impl Hub {
         &mut self,
         now: Instant,
         conn: Conn,
+        wire: WireId,
         purpose: Purpose,
         line: &Bytes,
         envelope: &Envelope,
@@ -84,12 +215,15 @@ impl Hub {
                 text::get(line, error.clone(), "code").and_then(|at| std::str::from_utf8(&line[at]).ok()?.parse().ok());
             let message =
                 text::get(line, error.clone(), "message").and_then(|at| text::string(line, at)).unwrap_or_default();
-            if matches!(purpose, Purpose::Initialize) && self.try_other_revision(now, conn, line, &error) {
+            if matches!(purpose, Purpose::Initialize)
+                && (self.try_other_revision(now, conn, line, &error) || self.try_other_era(now, conn, &message))
+            {
                 return;
             }
             return self.own_failed(
                 now,
                 conn,
+                wire,
                 &purpose,
                 code,
                 &format!("it answered with an error: {message} ({})", code.unwrap_or_default()),
@@ -99,16 +233,30 @@ impl Hub {
             Purpose::Initialize => self.shook_hands(now, conn, &line[result]),
             Purpose::Page(kind) => self.page(now, conn, kind, &line.slice(result)),
             Purpose::Gather(number) => self.gathered(now, conn, number, Some(&line.slice(result))),
+            Purpose::Discover => self.discovered_child(now, conn, &line[result]),
+            Purpose::Listen => self.child_stream_over(now, conn, wire, false),
+            Purpose::Watch(id) => self.watch_answered(conn, wire, &id, true),
             Purpose::Ping | Purpose::Restore | Purpose::Call(_) => {}
         }
     }
 
     /// A request of ours failed: by an error of the child, by a time limit, or by a broken answer.
-    pub(super) fn own_failed(&mut self, now: Instant, conn: Conn, purpose: &Purpose, code: Option<i64>, what: &str) {
+    pub(super) fn own_failed(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        purpose: &Purpose,
+        code: Option<i64>,
+        what: &str,
+    ) {
         match purpose {
             Purpose::Initialize => self.start_failed(now, conn, format!("the handshake failed: {what}")),
             Purpose::Page(kind) => self.page_failed(now, conn, *kind, code, what),
             Purpose::Gather(number) => self.gathered(now, conn, *number, None),
+            Purpose::Discover => self.probe_failed(now, conn, code, what),
+            Purpose::Listen => self.child_stream_over(now, conn, wire, code == Some(-32601)),
+            Purpose::Watch(id) => self.watch_answered(conn, wire, id, false),
             Purpose::Ping => {
                 if code.is_none() || code == Some(-32601) {
                     self.child_mut(conn.server).no_ping = true;
@@ -136,6 +284,24 @@ impl Hub {
         true
     }
 
+    /// A child that refuses the handshake may be modern.
+    fn try_other_era(&mut self, now: Instant, conn: Conn, message: &str) -> bool {
+        let auto = self.child(conn.server).config.protocol == Protocol::Auto;
+        let Some(link) = self.link_mut(conn).filter(|link| auto && link.probe.is_none()) else { return false };
+        link.phase = Phase::Spawned;
+        link.refused = Some(message.to_owned());
+        self.probe(now, conn.server);
+        true
+    }
+
+    /// A probe was refused, or found no answer in time. No one code says that a child is legacy.
+    fn probe_failed(&mut self, now: Instant, conn: Conn, code: Option<i64>, what: &str) {
+        match code {
+            Some(-32020 | -32021) => self.start_failed(now, conn, format!("it refused server/discover: {what}")),
+            _ => self.fall_back(now, conn, what),
+        }
+    }
+
     fn shook_hands(&mut self, now: Instant, conn: Conn, result: &[u8]) {
         let value: Value = serde_json::from_slice(result).unwrap_or_default();
         let version = value.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
@@ -156,6 +322,11 @@ impl Hub {
             identity: identity.trim().to_owned(),
         };
         self.tell_child(conn, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        self.serve(now, conn, facts);
+    }
+
+    /// What a child is, is known: it serves from now on.
+    fn serve(&mut self, now: Instant, conn: Conn, facts: Facts) {
         let first_with_tasks =
             facts.capabilities.tasks_call && !self.present().any(|child| child.capabilities().tasks_call);
         self.child_mut(conn.server).facts = Some(facts);
@@ -191,6 +362,7 @@ impl Hub {
             let params = json!({ "uri": own }).to_string();
             self.ask_child(conn, Method::Subscribe, Some(&params), Purpose::Restore, Some(until));
         }
+        self.tell_listens_after_restart(conn.server);
     }
 
     /// Tells a child the log level that the host set.
@@ -201,15 +373,18 @@ impl Hub {
         if !child.capabilities().logging {
             return;
         }
-        let Some(conn) = child.ready_link().map(|link| link.conn) else { return };
+        let Some(conn) = child.ready_link().filter(|link| link.era == Era::Legacy).map(|link| link.conn) else {
+            return;
+        };
         let params = json!({ "level": level }).to_string();
         self.ask_child(conn, Method::SetLevel, Some(&params), Purpose::Restore, Some(until));
     }
 
     fn begin_lists(&mut self, now: Instant, conn: Conn) {
+        let legacy = self.era_of(conn) == Era::Legacy;
         let child = self.child_mut(conn.server);
         let has = child.capabilities();
-        child.pagers = Kind::ALL.iter().map(|kind| Pager::new(*kind, true)).collect();
+        child.pagers = Kind::ALL.iter().map(|kind| Pager::new(*kind, legacy)).collect();
         let mut emptied = false;
         for kind in Kind::ALL {
             if has_kind(has, kind) {
@@ -321,7 +496,7 @@ impl Hub {
 
 /// Only while nothing is pending, for a busy child may have one thread.
 pub(super) fn may_ping(link: &Link) -> bool {
-    link.phase == Phase::Ready && link.pending.is_empty()
+    link.phase == Phase::Ready && link.era == Era::Legacy && link.pending.is_empty()
 }
 
 fn has_kind(has: ServerCapabilities, kind: Kind) -> bool {

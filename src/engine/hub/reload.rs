@@ -87,7 +87,7 @@ impl Hub {
                         &self.naming,
                         &child.config,
                         &child.listing,
-                        crate::engine::catalog::RenderClass::of(self.session.revision),
+                        self.render_class(),
                     )))
                 }
                 None => None,

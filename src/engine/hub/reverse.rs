@@ -7,12 +7,13 @@ use bytes::Bytes;
 use super::answer::Droppable;
 use super::{HostTag, Hub};
 use crate::engine::child::Conn;
+use crate::engine::era::Era;
 use crate::engine::link::ChildTag;
 use crate::engine::outcome::Answer;
 use crate::engine::rewrite::Rewriter;
 use crate::engine::session::{Asker, Question};
 use crate::wire::code;
-use crate::wire::id::{ChildId, OurId, PeerId};
+use crate::wire::id::{ChildId, OurId, PeerId, WireId};
 use crate::wire::json;
 use crate::wire::message::Envelope;
 use crate::wire::method::Method;
@@ -26,14 +27,31 @@ impl Hub {
         if !super::from_child::is_live(link) {
             return;
         }
+        if link.era == Era::Modern {
+            // It has nothing to ask by requests, and nothing is answered.
+            let child = self.child_mut(conn.server);
+            child.record.faults += 1;
+            tracing::warn!(server = %child.config.key, "a request of a modern server; it was dropped");
+            return;
+        }
         if link.questions.contains_key(&id) {
             return self.answer_child_error(conn, &id, code::INVALID_REQUEST, "a request of this id is under way");
         }
         let Ok(params) = Params::read(&line, envelope.params.clone()) else {
             return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "params must be an object");
         };
+        let method = Method::from_token(&token);
+        let asks = matches!(method, Some(Method::RootsList | Method::CreateMessage | Method::Elicit));
+        if let (true, Some(method)) = (asks, method) {
+            if let Some(wire) = self.modern_asker(conn) {
+                return self.park(now, conn, wire, &line, &params, id, method);
+            }
+            if !self.session.is_opened() {
+                return self.refuse_stray(conn, &id, method);
+            }
+        }
         let host = &self.session.capabilities;
-        match Method::from_token(&token) {
+        match method {
             Some(Method::Ping) => self.answer_child(conn, &id, "{}"),
             Some(Method::RootsList) if host.roots => {
                 self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList)
@@ -130,7 +148,13 @@ impl Hub {
         }
     }
 
-    fn edit_sampling(&self, conn: Conn, line: &Bytes, whole: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+    pub(super) fn edit_sampling(
+        &self,
+        conn: Conn,
+        line: &Bytes,
+        whole: &std::ops::Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
         Rewriter::new(line, &self.child(conn.server).scheme, edits).sampling(whole);
         // "This server" would mean all children: they must not see each other's context.
         if let Some(at) = json::get(line, whole.clone(), "includeContext")
@@ -178,16 +202,12 @@ impl Hub {
             return;
         };
         match question.asker {
+            Asker::Round { id, .. } => {
+                let result = envelope.result.clone().map(|at| String::from_utf8_lossy(&line[at]).into_owned());
+                self.round_answered(now, id, our, question.method, result);
+            }
             Asker::Guard { about } => {
-                let result = envelope.result.clone();
-                let action =
-                    result.clone().and_then(|at| json::get(line, at, "action")).and_then(|at| json::string(line, at));
-                let again = result.and_then(|at| json::path(line, at, &["content", "runAgain"]));
-                let answer = match (action.as_deref(), again.map(|at| &line[at])) {
-                    (Some("accept"), Some(b"false")) | (Some("decline"), _) => Answer::Declined,
-                    (Some("accept"), _) => Answer::Accepted,
-                    _ => Answer::None,
-                };
+                let answer = super::calls::repeat_answer(line, envelope.result.clone());
                 self.guard_answered(now, &about, answer);
             }
             Asker::Child { conn, id: child_id, .. } => {
@@ -209,7 +229,6 @@ impl Hub {
                 }
             }
         }
-        let _ = our;
     }
 
     fn take_question(&mut self, id: &PeerId) -> Option<(OurId, Question)> {
@@ -220,10 +239,11 @@ impl Hub {
 
     /// A response with both a result and an error settles the question as failed.
     pub(super) fn host_answered_badly(&mut self, now: Instant, id: &PeerId) {
-        let Some((_, question)) = self.take_question(id) else { return };
+        let Some((our, question)) = self.take_question(id) else { return };
         tracing::warn!(source = "host", "a response with neither or both of result and error");
         match question.asker {
             Asker::Guard { about } => self.guard_answered(now, &about, Answer::None),
+            Asker::Round { id, .. } => self.round_answered(now, id, our, question.method, None),
             Asker::Child { conn, id, .. } => {
                 if let Some(link) = self.link_mut(conn) {
                     link.questions.remove(&id);
@@ -261,11 +281,20 @@ impl Hub {
     }
 
     /// A child takes its question back.
-    pub(super) fn child_cancelled(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+    pub(super) fn child_cancelled(&mut self, now: Instant, conn: Conn, line: &Bytes, params: &Params) {
         let Some(id) = params.request_id.clone().and_then(|at| PeerId::from_token(&line[at])).map(ChildId) else {
             return;
         };
+        if self.era_of(conn) == Era::Modern {
+            if let Ok(number) = id.0.raw().trim_matches('"').parse() {
+                self.child_stream_over(now, conn, WireId(number), false);
+            }
+            return;
+        }
         let Some(our) = self.link_mut(conn).and_then(|link| link.questions.remove(&id)) else { return };
+        if self.unask(our) {
+            return;
+        }
         if self.session.questions.remove(&our).is_some() {
             let at = params.request_id.clone().unwrap_or_default();
             if self.session.is_initialized() {

@@ -1,0 +1,384 @@
+//! `subscriptions/listen`: a modern host's streams of notifications, and our one shared stream at a modern child
+//! (`PROTOCOL.md` 5.6, 6.11).
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::Hub;
+use super::from_host::Request;
+use crate::engine::catalog::Owner;
+use crate::engine::child::{Conn, ServerId};
+use crate::engine::era::Era;
+use crate::engine::link::{Phase, Purpose};
+use crate::engine::listing::Kind;
+use crate::engine::session::{Listen, Place};
+use crate::wire::code::{self, RpcError};
+use crate::wire::id::{HostId, WireId};
+use crate::wire::json as text;
+use crate::wire::meta;
+use crate::wire::method::Method;
+use crate::wire::params::Params;
+
+/// How long children may take to confirm watches before the rest is acknowledged.
+const ACKNOWLEDGE: Duration = Duration::from_secs(3);
+/// The members of a filter, in the order of the announcements.
+const CHANGES: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
+
+impl Hub {
+    pub(super) fn listen(&mut self, now: Instant, request: Request) {
+        let whole = request.params.whole.clone().unwrap_or_default();
+        let filter: Value = text::get(&request.frame, whole, "notifications")
+            .and_then(|at| serde_json::from_slice(&request.frame[at]).ok())
+            .unwrap_or_default();
+        if !filter.is_object() {
+            let error = RpcError::new(code::INVALID_PARAMS, "The parameter \"notifications\" must be an object.")
+                .with("detail", "notifications");
+            return self.answer_error(&request.id, &error);
+        }
+        self.place(&request.id, Place::Listening);
+        let mut listen = Listen {
+            changes: CHANGES.map(|name| filter.get(name) == Some(&Value::Bool(true))),
+            until: Some(now + ACKNOWLEDGE),
+            ..Listen::default()
+        };
+        let mut legacy = Vec::new();
+        for uri in filter
+            .get("resourceSubscriptions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
+            let Owner::One { server, uri: own } = self.catalog.resource(uri) else { continue };
+            let Some(server) = self.order.get(server).copied() else { continue };
+            if !self.child(server).capabilities().subscribe {
+                continue;
+            }
+            let key = (server, own);
+            if self.watchers(&key) == 0 {
+                legacy.push(key.clone());
+            }
+            listen.uris.insert(key, uri.to_owned());
+        }
+        self.session.listens.insert(request.id.clone(), listen);
+        for (server, own) in legacy {
+            self.watch_for(now, &request.id, server, &own);
+        }
+        self.acknowledge_if_known(&request.id);
+    }
+
+    /// Who watches a resource of a child: the legacy session and the listens.
+    fn watchers(&self, key: &(ServerId, String)) -> usize {
+        usize::from(self.session.watches.contains_key(key))
+            + self.session.listens.values().filter(|listen| listen.uris.contains_key(key)).count()
+    }
+
+    fn watch_for(&mut self, now: Instant, id: &HostId, server: ServerId, own: &str) {
+        let until = now + ACKNOWLEDGE;
+        let Some((conn, era)) = self.child_mut(server).ready_link().map(|link| (link.conn, link.era)) else { return };
+        if era == Era::Modern {
+            return self.listen_at_child(conn);
+        }
+        let params = json!({ "uri": own }).to_string();
+        let asked = self.ask_child(conn, Method::Subscribe, Some(&params), Purpose::Watch(id.clone()), Some(until));
+        if let (Some(wire), Some(listen)) = (asked, self.session.listens.get_mut(id)) {
+            listen.asked.insert((server, wire));
+        }
+    }
+
+    /// A child answered a watch that a listen asked for.
+    pub(super) fn watch_answered(&mut self, conn: Conn, wire: WireId, id: &HostId, well: bool) {
+        let Some(listen) = self.session.listens.get_mut(id) else { return };
+        listen.asked.remove(&(conn.server, wire));
+        if !well {
+            // Which one it was is not kept: a child that refuses one is left out of this listen as a whole.
+            listen.uris.retain(|(server, _), _| *server != conn.server);
+        }
+        self.acknowledge_if_known(id);
+    }
+
+    fn acknowledge_if_known(&mut self, id: &HostId) {
+        if self.session.listens.get(id).is_some_and(|listen| listen.asked.is_empty() && listen.until.is_some()) {
+            self.acknowledge(id);
+        }
+    }
+
+    /// The first message of the stream: what is honoured.
+    fn acknowledge(&mut self, id: &HostId) {
+        let Some(listen) = self.session.listens.get_mut(id) else { return };
+        listen.until = None;
+        let mut honoured = serde_json::Map::new();
+        for (name, wanted) in CHANGES.iter().zip(listen.changes) {
+            if wanted {
+                honoured.insert((*name).into(), true.into());
+            }
+        }
+        if !listen.uris.is_empty() {
+            let uris: Vec<&String> = listen.uris.values().collect();
+            honoured.insert("resourceSubscriptions".into(), json!(uris));
+        }
+        let held = std::mem::take(&mut listen.held);
+        let honoured = Value::from(honoured);
+        self.say(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{},"notifications":{honoured}}}}}"#,
+            subscription(id)
+        ));
+        for text in held {
+            self.say(&String::from_utf8_lossy(&text));
+        }
+    }
+
+    /// Says something on a stream, after its acknowledgement.
+    fn say_on(&mut self, id: &HostId, text: &str) {
+        match self.session.listens.get_mut(id) {
+            Some(listen) if listen.until.is_some() => listen.held.push(Bytes::copy_from_slice(text.as_bytes())),
+            Some(_) => self.say(text),
+            None => {}
+        }
+    }
+
+    /// A change of tools, prompts or resources, to those who asked for it.
+    pub(super) fn announce_to_listens(&mut self, index: usize) {
+        let method = [Method::ToolsChanged, Method::PromptsChanged, Method::ResourcesChanged][index];
+        let ids: Vec<HostId> =
+            self.session.listens.iter().filter(|(_, listen)| listen.changes[index]).map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.say_on(
+                &id,
+                &format!(r#"{{"jsonrpc":"2.0","method":"{}","params":{{{}}}}}"#, method.as_str(), subscription(&id)),
+            );
+        }
+    }
+
+    /// Word of a child about a resource, to the streams that watch it or what it is a part of.
+    pub(super) fn updated_to_listens(&mut self, server: ServerId, own: &str) {
+        let part_of = |watched: &str| {
+            own == watched
+                || own.strip_prefix(watched).is_some_and(|rest| rest.starts_with('/') || watched.ends_with('/'))
+        };
+        let mut told = Vec::new();
+        for (id, listen) in &self.session.listens {
+            if let Some(spelling) = listen.uris.get(&(server, own.to_owned())) {
+                told.push((id.clone(), spelling.clone()));
+            } else if listen.uris.keys().any(|(other, watched)| *other == server && part_of(watched)) {
+                told.push((id.clone(), crate::engine::uri::expose_uri(&self.child(server).scheme, own)));
+            }
+        }
+        for (id, uri) in told {
+            self.say_on(
+                &id,
+                &format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{{},"uri":{}}}}}"#,
+                    subscription(&id),
+                    text::quoted(&uri)
+                ),
+            );
+        }
+    }
+
+    /// After a restart something may have been missed.
+    pub(super) fn tell_listens_after_restart(&mut self, server: ServerId) {
+        let keys: Vec<String> = self
+            .session
+            .listens
+            .values()
+            .flat_map(|listen| listen.uris.keys().filter(|(other, _)| *other == server).map(|(_, own)| own.clone()))
+            .collect();
+        for own in keys {
+            self.updated_to_listens(server, &own);
+        }
+    }
+
+    /// The host ends a stream: nothing more is said on it.
+    pub(super) fn stop_listening(&mut self, now: Instant, id: &HostId) {
+        let Some(listen) = self.session.listens.remove(id) else { return };
+        for key in listen.uris.into_keys() {
+            self.unwatch_if_last(now, &key);
+        }
+    }
+
+    pub(super) fn unwatch_if_last(&mut self, now: Instant, key: &(ServerId, String)) {
+        if self.watchers(key) == 0 {
+            self.unwatch(now, key);
+        }
+    }
+
+    /// Nobody watches a resource any more.
+    fn unwatch(&mut self, now: Instant, (server, own): &(ServerId, String)) {
+        let until = now + self.child(*server).config.list_timeout;
+        let Some((conn, era)) = self.child_mut(*server).ready_link().map(|link| (link.conn, link.era)) else { return };
+        if era == Era::Modern {
+            return self.listen_at_child(conn);
+        }
+        let params = json!({ "uri": own }).to_string();
+        self.ask_child(conn, Method::Unsubscribe, Some(&params), Purpose::Restore, Some(until));
+    }
+
+    pub(super) fn listens_deadline(&self) -> Option<Instant> {
+        self.session.listens.values().filter_map(|listen| listen.until).min()
+    }
+
+    pub(super) fn listens_due(&mut self, now: Instant) {
+        let due: Vec<HostId> = self
+            .session
+            .listens
+            .iter()
+            .filter(|(_, listen)| listen.until.is_some_and(|until| until <= now))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in due {
+            // Children that did not answer in time are left out.
+            if let Some(listen) = self.session.listens.get_mut(&id) {
+                let silent: Vec<ServerId> =
+                    std::mem::take(&mut listen.asked).into_iter().map(|(server, _)| server).collect();
+                listen.uris.retain(|(server, _), _| !silent.contains(server));
+            }
+            self.acknowledge(&id);
+        }
+    }
+
+    /// Our end: each stream gets its result and then, as this transport has it, its cancellation.
+    pub(super) fn end_listens(&mut self) {
+        for id in std::mem::take(&mut self.session.listens).into_keys() {
+            self.session.in_flight.remove(&id);
+            self.say(&format!(
+                r#"{{"jsonrpc":"2.0","id":{},"result":{{"resultType":"complete",{}}}}}"#,
+                id.0.raw(),
+                subscription(&id)
+            ));
+            self.say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the proxy is ending"}}}}"#, id.0.raw()));
+        }
+    }
+
+    // Our stream at a modern child.
+
+    /// Opens the shared stream with all that is wanted; an older one is cancelled when this is acknowledged.
+    pub(super) fn listen_at_child(&mut self, conn: Conn) {
+        let has = self.child(conn.server).capabilities();
+        let mut filter = serde_json::Map::new();
+        for (name, has) in CHANGES.iter().zip([has.tools_changed, has.prompts_changed, has.resources_changed]) {
+            if has {
+                filter.insert((*name).into(), true.into());
+            }
+        }
+        if has.subscribe {
+            let mut uris: Vec<&String> =
+                self.session.watches.keys().filter(|(server, _)| *server == conn.server).map(|(_, own)| own).collect();
+            let listens = self.session.listens.values().flat_map(|listen| listen.uris.keys());
+            uris.extend(listens.filter(|(server, _)| *server == conn.server).map(|(_, own)| own));
+            uris.sort();
+            uris.dedup();
+            if !uris.is_empty() {
+                filter.insert("resourceSubscriptions".into(), json!(uris));
+            }
+        }
+        if filter.is_empty() {
+            return;
+        }
+        let params = json!({ "notifications": filter }).to_string();
+        let Some(wire) = self.ask_child(conn, Method::Listen, Some(&params), Purpose::Listen, None) else { return };
+        if let Some(link) = self.link_mut(conn) {
+            link.listening.next = Some(wire);
+        }
+    }
+
+    /// A modern child acknowledges a stream: it is the one that counts, and what waited for it is answered.
+    pub(super) fn child_acknowledged(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+        let Some(wire) = self.subscription_of(line, params) else { return };
+        let Some(link) = self.link_mut(conn).filter(|link| link.listening.next == Some(wire)) else { return };
+        let old = link.listening.current.replace(wire);
+        link.listening.next = None;
+        if let Some(old) = old {
+            link.pending.remove(&old);
+            self.tell_cancelled(conn, old, Some("\"the filter was replaced\""));
+        }
+        let honoured: Vec<String> = params
+            .whole
+            .clone()
+            .and_then(|at| text::path(line, at, &["notifications", "resourceSubscriptions"]))
+            .map(|at| {
+                text::elements(line, at)
+                    .filter_map(|at| text::string(line, at).map(std::borrow::Cow::into_owned))
+                    .collect()
+            })
+            .unwrap_or_default();
+        self.answer_subscribers(conn, &honoured);
+    }
+
+    /// Our number of the stream that a notification of a modern child belongs to.
+    pub(super) fn subscription_of(&self, line: &Bytes, params: &Params) -> Option<WireId> {
+        let at = text::get(line, params.meta.clone()?, meta::SUBSCRIPTION)?;
+        std::str::from_utf8(&line[at]).ok()?.trim_matches('"').parse().ok().map(WireId)
+    }
+
+    /// Whether a notification of a modern child came on a stream of ours.
+    pub(super) fn is_on_stream(&self, conn: Conn, line: &Bytes, params: &Params) -> bool {
+        let wire = self.subscription_of(line, params);
+        self.link_of(conn)
+            .is_some_and(|link| wire.is_some() && (link.listening.current == wire || link.listening.next == wire))
+    }
+
+    /// Legacy `resources/subscribe` requests that waited for a modern child's word.
+    fn answer_subscribers(&mut self, conn: Conn, honoured: &[String]) {
+        let waiting =
+            self.link_mut(conn).map(|link| std::mem::take(&mut link.listening.subscribers)).unwrap_or_default();
+        for (id, own) in waiting {
+            if honoured.contains(&own) {
+                self.answer(&id, "{}");
+            } else {
+                let spelling = self.session.watches.remove(&(conn.server, own)).unwrap_or_default();
+                let error = RpcError::new(code::INVALID_PARAMS, format!("The server does not watch {spelling}."))
+                    .with("uri", spelling);
+                self.answer_error(&id, &error);
+            }
+        }
+    }
+
+    /// A legacy host watches a resource of a modern child: answered when its stream is acknowledged.
+    pub(super) fn subscribe_by_listen(&mut self, conn: Conn, id: HostId, own: String, spelling: String) {
+        self.session.watches.insert((conn.server, own.clone()), spelling);
+        self.place(&id, Place::Listening);
+        if let Some(link) = self.link_mut(conn) {
+            link.listening.subscribers.push((id, own));
+        }
+        self.listen_at_child(conn);
+    }
+
+    /// A stream at a modern child ended, or could not be opened.
+    pub(super) fn child_stream_over(&mut self, now: Instant, conn: Conn, wire: WireId, refused: bool) {
+        let Some(link) = self.link_mut(conn) else { return };
+        if link.listening.next == Some(wire) {
+            link.listening.next = None;
+            self.answer_subscribers(conn, &[]);
+        } else if link.listening.current == Some(wire) {
+            link.listening.current = None;
+        } else {
+            return;
+        }
+        let again = !refused && self.link_of(conn).is_some_and(|link| link.phase == Phase::Ready);
+        if again {
+            let link = self.link_mut(conn).expect("it was there a moment ago");
+            let pause = link.listening.pause.max(Duration::from_millis(250));
+            link.listening.pause = (pause * 2).min(Duration::from_secs(30));
+            link.listening.reopen_at = Some(now + pause);
+        }
+    }
+
+    /// Opens a stream anew that ended some time ago, and fetches what may have been missed.
+    pub(super) fn reopen_stream(&mut self, now: Instant, conn: Conn) {
+        let Some(link) = self.link_mut(conn).filter(|link| link.listening.reopen_at.is_some_and(|at| at <= now)) else {
+            return;
+        };
+        link.listening.reopen_at = None;
+        self.listen_at_child(conn);
+        self.child_list_changed(now, conn, &Kind::ALL);
+        self.tell_listens_after_restart(conn.server);
+    }
+}
+
+/// `"_meta":{…}` with the stream's id, its JSON type kept.
+fn subscription(id: &HostId) -> String {
+    format!(r#""_meta":{{"{}":{}}}"#, meta::SUBSCRIPTION, id.0.raw())
+}

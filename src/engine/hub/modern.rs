@@ -1,0 +1,387 @@
+//! The host's modern requests, and what crosses between the eras with a call (`PROTOCOL.md` 2.1, 4.2, 5.2, 5.11).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::Hub;
+use super::from_host::Request;
+use crate::engine::child::{Child, ServerId, State};
+use crate::engine::era::{self, Era, Hints, MODERN, REQUEST_KEYS, Sender};
+use crate::engine::facts;
+use crate::engine::link::{Answers, Call, Purpose};
+use crate::engine::listing::Kind;
+use crate::engine::outcome::OutcomeId;
+use crate::engine::seal::{self, State as Sealed};
+use crate::engine::session::Place;
+use crate::wire::code::{self, RpcError};
+use crate::wire::id::{HostId, WireId};
+use crate::wire::json as text;
+use crate::wire::meta;
+use crate::wire::method::{LOG_LEVELS, Method, Revision};
+use crate::wire::params::text_at;
+use crate::wire::splice::Edit;
+
+/// How long a modern child's own state may travel.
+const PASS_FOR: u64 = 24 * 3600 * 1000;
+/// How long a person may think about a repeat.
+const OWN_FOR: u64 = 15 * 60 * 1000;
+/// The key of our own question; children's keys can't begin like it.
+const OWN_KEY: &str = "mcp-proxy.repeat";
+/// The extension that is not bridged.
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+impl Hub {
+    /// Whether a request that is under way is modern.
+    pub(super) fn is_modern(&self, id: &HostId) -> bool {
+        self.session.in_flight.get(id).is_some_and(|flight| flight.modern.is_some())
+    }
+
+    /// Who we are, on modern results.
+    pub(super) fn server_info(&self) -> String {
+        let proxy = &self.config.proxy;
+        let mut info = json!({ "name": proxy.name, "version": env!("CARGO_PKG_VERSION") });
+        if !proxy.title.is_empty() {
+            info["title"] = proxy.title.as_str().into();
+        }
+        info.to_string()
+    }
+
+    /// A request that names its revision.
+    pub(super) fn modern_request(&mut self, now: Instant, method: Option<Method>, token: &[u8], request: Request) {
+        let meta = request.params.meta.clone().unwrap_or_default();
+        let sender = match era::sender(&request.frame, &meta) {
+            Ok(sender) => Arc::new(sender),
+            Err(error) => return self.answer_error(&request.id, &error),
+        };
+        if let Some(flight) = self.session.in_flight.get_mut(&request.id) {
+            flight.modern = Some(Arc::clone(&sender));
+        }
+        if method != Some(Method::Discover) {
+            self.modern_spoke(now, &sender);
+        }
+        let declares_tasks = sender.spelled.contains(TASKS);
+        match method {
+            Some(Method::Discover) => self.discovered(&request.id),
+            Some(Method::Listen) => self.listen(now, request),
+            Some(Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead) if self.is_retry(&request) => {
+                self.retry(now, method.unwrap_or(Method::ToolsCall), request);
+            }
+            Some(
+                Method::ToolsList
+                | Method::PromptsList
+                | Method::ResourcesList
+                | Method::TemplatesList
+                | Method::ToolsCall
+                | Method::PromptsGet
+                | Method::ResourcesRead
+                | Method::Complete,
+            ) => self.dispatch(now, method, token, request),
+            Some(Method::TasksGet | Method::TasksUpdate | Method::TasksCancel) if declares_tasks => {
+                let error = RpcError::new(code::INVALID_PARAMS, "The task is not known.").with("detail", "taskId");
+                self.answer_error(&request.id, &error);
+            }
+            Some(method @ (Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)) => {
+                let message =
+                    format!("{} needs the extension {TASKS} among the request's capabilities.", method.as_str());
+                let error = RpcError::new(code::MISSING_CAPABILITY, message)
+                    .with("requiredCapabilities", json!({ "extensions": { TASKS: {} } }));
+                self.answer_error(&request.id, &error);
+            }
+            _ => {
+                let name = String::from_utf8_lossy(token).into_owned();
+                let error = RpcError::new(
+                    code::METHOD_NOT_FOUND,
+                    format!("The method {name} is not part of {}.", MODERN.as_str()),
+                )
+                .with("detail", name);
+                self.answer_error(&request.id, &error);
+            }
+        }
+    }
+
+    /// The first modern request that is no probe opens what a legacy host opens with `initialize`.
+    fn modern_spoke(&mut self, now: Instant, sender: &Arc<Sender>) {
+        let first = self.session.sender.is_none();
+        self.session.sender = Some(Arc::clone(sender));
+        if !first || self.session.is_opened() {
+            return;
+        }
+        tracing::info!(host = %sender.client.name, version = %sender.client.version, protocol = MODERN.as_str(), "the host spoke");
+        self.opened(now);
+    }
+
+    fn discovered(&mut self, id: &HostId) {
+        let versions: Vec<&str> = std::iter::once(MODERN).chain(Revision::LEGACY).map(Revision::as_str).collect();
+        let mut result = json!({
+            "supportedVersions": versions,
+            "capabilities": facts::declared(self.present().map(Child::capabilities), MODERN),
+        });
+        let instructions = self.instructions();
+        if !instructions.is_empty() {
+            result["instructions"] = instructions.into();
+        }
+        self.answer_with(id, &result.to_string(), Hints::Private(2000));
+    }
+
+    /// How long a modern host may keep a list: what all its parts allow, and not long while some are still coming up.
+    pub(super) fn list_hints(&self, kind: Kind) -> Hints {
+        let keeps = |child: &Child| {
+            let has = child.capabilities();
+            let tells = match kind {
+                Kind::Tools => has.tools_changed || !has.tools,
+                Kind::Prompts => has.prompts_changed || !has.prompts,
+                Kind::Resources | Kind::Templates => has.resources_changed || !has.resources,
+            };
+            match (&child.state, tells) {
+                (State::Ready { .. }, true) => 60_000,
+                (State::Ready { .. }, false) => 0,
+                _ => 2000,
+            }
+        };
+        Hints::Private(self.present().map(keeps).min().unwrap_or(60_000))
+    }
+
+    /// What of a call is written anew for a child, beside id and names, when a modern side is involved.
+    pub(super) fn cross(&self, child: Era, call: &Call, wire: WireId, edits: &mut Vec<Edit>) {
+        let frame = &call.frame;
+        let Some(params) = super::calls::params_of(frame) else { return };
+        let meta = text::get(frame, params.clone(), "_meta").filter(|at| text::is_object(frame, at));
+        if child == Era::Legacy {
+            meta::edit_object(frame, &params, &["inputResponses", "requestState"], "", edits);
+            if let Some(meta) = meta {
+                meta::edit_object(frame, &meta, &REQUEST_KEYS, "", edits);
+            }
+            return;
+        }
+        let _ = wire;
+        let members = self.members_for(call);
+        let mut inserted = Vec::new();
+        match &meta {
+            Some(meta) => meta::edit_object(frame, meta, &REQUEST_KEYS, &members, edits),
+            None => inserted.push(format!(r#""_meta":{{{members}}}"#)),
+        }
+        let mut gone = vec!["requestState", "task"];
+        if let Some(answers) = &call.answers {
+            if let Some(responses) = &answers.responses {
+                gone.push("inputResponses");
+                inserted.push(format!(r#""inputResponses":{responses}"#));
+            }
+            inserted.extend(answers.state.as_ref().map(|state| format!(r#""requestState":{state}"#)));
+        } else {
+            gone.push("inputResponses");
+        }
+        meta::edit_object(frame, &params, &gone, &inserted.join(","), edits);
+    }
+
+    fn members_for(&self, call: &Call) -> String {
+        match &call.modern {
+            Some(sender) => era::request_members(&without_tasks(&sender.spelled), &sender.client, sender.level),
+            None => {
+                let capabilities = self.session.capabilities.for_child(Some(self.session.revision), MODERN).to_string();
+                let level = self
+                    .session
+                    .log_level
+                    .as_deref()
+                    .and_then(|level| LOG_LEVELS.iter().position(|known| *known == level));
+                era::request_members(&capabilities, &self.session.client, level)
+            }
+        }
+    }
+
+    /// `_meta` of our own requests to a modern child: nobody is there to be asked.
+    pub(super) fn own_members(&self) -> String {
+        let client = self.session.sender.as_ref().map_or(&self.session.client, |sender| &sender.client);
+        era::request_members("{}", client, None)
+    }
+
+    /// A legacy child tells log messages from a level on: the most verbose that a request to it asks for.
+    pub(super) fn raise_level(&mut self, now: Instant, server: ServerId, call: &Call) {
+        let Some(level) = call.modern.as_ref().and_then(|sender| sender.level) else { return };
+        let until = now + self.child(server).config.list_timeout;
+        let child = self.child_mut(server);
+        if !child.capabilities().logging || child.level.is_some_and(|set| set <= level) {
+            return;
+        }
+        child.level = Some(level);
+        let Some((conn, Era::Legacy)) = child.ready_link().map(|link| (link.conn, link.era)) else { return };
+        let params = json!({ "level": LOG_LEVELS[level] }).to_string();
+        self.ask_child(conn, Method::SetLevel, Some(&params), Purpose::Restore, Some(until));
+    }
+
+    // Retries.
+
+    fn is_retry(&self, request: &Request) -> bool {
+        let whole = request.params.whole.clone().unwrap_or_default();
+        text::get(&request.frame, whole.clone(), "requestState").is_some()
+            || text::get(&request.frame, whole, "inputResponses").is_some()
+    }
+
+    /// What a state is bound to: the same call, by method, name or URI, and arguments.
+    pub(super) fn call_digest(&mut self, method: Method, request: &Request) -> String {
+        let name = text_at(&request.frame, request.params.name.as_ref().or(request.params.uri.as_ref()));
+        let arguments = request.params.arguments.clone().map(|at| request.frame.slice(at));
+        let digest = self.digester.digest(method.as_str(), name.as_deref().unwrap_or_default(), arguments.as_deref());
+        String::from_utf8_lossy(&digest.text()).into_owned()
+    }
+
+    /// Seals a state for the host to carry.
+    pub(super) fn seal(&mut self, state: &Sealed) -> String {
+        let bits = (self.entropy.bits(), self.entropy.bits());
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&bits.0.to_le_bytes());
+        nonce[8..].copy_from_slice(&bits.1.to_le_bytes()[..4]);
+        self.sealer.seal(state, nonce)
+    }
+
+    /// A request that comes back with answers.
+    fn retry(&mut self, now: Instant, method: Method, mut request: Request) {
+        let whole = request.params.whole.clone().unwrap_or_default();
+        let state_at = text::get(&request.frame, whole.clone(), "requestState");
+        let Some(state_at) = state_at else {
+            // A modern child that gave no state takes the answers alone.
+            request.answers = Some(Box::default());
+            return self.dispatch(now, Some(method), b"", request);
+        };
+        let digest = self.call_digest(method, &request);
+        let opened = text::string(&request.frame, state_at).and_then(|state| self.sealer.open(&state));
+        let unix = self.unix(now).0;
+        let Some(sealed) = opened.filter(|state| state.digest == digest && state.expires >= unix) else {
+            return self.answer_error(
+                &request.id,
+                &bad_state("it is not one that was given for this call, or it has expired"),
+            );
+        };
+        match sealed.kind {
+            seal::Kind::Parked { id, round, outcome } => self.resume(now, request, id, round, &sealed.server, outcome),
+            seal::Kind::Pass { state } => {
+                if !self.leads_to(method, &request, &sealed.server) {
+                    return self.answer_error(&request.id, &bad_state("it belongs to another server"));
+                }
+                request.answers =
+                    Some(Box::new(Answers { responses: None, state: state.map(|state| text::quoted(&state)) }));
+                self.dispatch(now, Some(method), b"", request);
+            }
+            seal::Kind::Own { of } => self.repeat_answered(now, request, &of),
+        }
+    }
+
+    fn leads_to(&self, method: Method, request: &Request, server: &str) -> bool {
+        let name = text_at(&request.frame, request.params.name.as_ref()).unwrap_or_default();
+        let position = match method {
+            Method::ToolsCall => self.catalog.tool(&name).map(|(position, _)| position),
+            Method::PromptsGet => self.catalog.prompt(&name).map(|(position, _)| position),
+            _ => return true,
+        };
+        position.and_then(|position| self.order.get(position)).is_some_and(|id| self.child(*id).config.key == server)
+    }
+
+    /// A modern child's questions for a modern host: passed on, with its state sealed to it.
+    pub(super) fn pass_questions(
+        &mut self,
+        now: Instant,
+        server: ServerId,
+        call: &Call,
+        line: &[u8],
+        result: &std::ops::Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
+        let state = text::get(line, result.clone(), "requestState");
+        let own = state.clone().and_then(|at| text::string(line, at)).map(std::borrow::Cow::into_owned);
+        let Ok(params) = crate::wire::params::Params::read(&call.frame, super::calls::params_of(&call.frame)) else {
+            return;
+        };
+        let request = Request::new(call.host_id.clone(), call.frame.clone(), call.id_at.clone(), params);
+        let digest = self.call_digest(call.method, &request);
+        let sealed = Sealed {
+            kind: seal::Kind::Pass { state: own },
+            server: self.child(server).config.key.clone(),
+            digest,
+            expires: self.unix(now).0 + PASS_FOR,
+        };
+        let sealed = self.seal(&sealed);
+        match state {
+            Some(at) => edits.push(Edit::text(at, text::quoted(&sealed))),
+            None => meta::edit_object(line, result, &[], &format!(r#""requestState":"{sealed}""#), edits),
+        }
+        let label = format!("[{}] ", self.child(server).config.key);
+        for entry in text::get(line, result.clone(), "inputRequests").into_iter().flat_map(|at| text::members(line, at))
+        {
+            let method = text::get(line, entry.value.clone(), "method").and_then(|at| text::string(line, at));
+            if method.as_deref() == Some("elicitation/create")
+                && let Some(at) = text::path(line, entry.value, &["params", "message"])
+            {
+                edits.push(Edit::text(at.start + 1..at.start + 1, label.as_str()));
+            }
+        }
+        era::sign(line, result, &self.server_info(), edits);
+    }
+
+    /// The repeat guard's question to a modern host: nothing was sent yet, and nothing is kept.
+    pub(super) fn ask_modern_about_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, question: &str) {
+        let Ok(params) = crate::wire::params::Params::read(&call.frame, super::calls::params_of(&call.frame)) else {
+            return;
+        };
+        let request = Request::new(call.host_id.clone(), call.frame.clone(), call.id_at.clone(), params);
+        let digest = self.call_digest(call.method, &request);
+        let expires = self.unix(call.since).0 + OWN_FOR;
+        let sealed = Sealed {
+            kind: seal::Kind::Own { of: of.to_string() },
+            server: self.child(server).config.key.clone(),
+            digest,
+            expires,
+        };
+        let sealed = self.seal(&sealed);
+        let mut params = super::calls::repeat_question(question);
+        params["mode"] = "form".into();
+        let info: Value = serde_json::from_str(&self.server_info()).unwrap_or_default();
+        let result = json!({
+            "resultType": "input_required",
+            "inputRequests": { OWN_KEY: { "method": "elicitation/create", "params": params } },
+            "requestState": sealed,
+            "_meta": { meta::SERVER: info },
+        });
+        self.answer_as_is(&call.host_id, &result.to_string());
+    }
+
+    /// A modern host answered the guard's question.
+    fn repeat_answered(&mut self, now: Instant, mut request: Request, of: &str) {
+        let whole = request.params.whole.clone().unwrap_or_default();
+        let answer = text::path(&request.frame, whole, &["inputResponses", OWN_KEY]);
+        let answer = super::calls::repeat_answer(&request.frame, answer);
+        let Ok(of) = of.parse::<OutcomeId>() else {
+            return self.answer_error(&request.id, &bad_state("it names no outcome"));
+        };
+        if answer == crate::engine::outcome::Answer::Accepted {
+            request.repeat_of = Some(of);
+            self.effect(super::Effect::Repeated(of));
+            return self.dispatch(now, Some(Method::ToolsCall), b"", request);
+        }
+        let name = text_at(&request.frame, request.params.name.as_ref()).unwrap_or_default().into_owned();
+        let error = RpcError::new(code::REFUSED, "The call was not sent: the person did not allow it to run again.")
+            .with("tool", name)
+            .with("reason", "unknown_outcome")
+            .with("outcomeId", of.to_string());
+        self.place(&request.id, Place::Initialize);
+        self.answer_error(&request.id, &error);
+    }
+}
+
+/// -32602 for a state.
+pub(super) fn bad_state(why: &str) -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, format!("The requestState can't be used: {why}. Call anew without it."))
+        .with("detail", "requestState")
+}
+
+/// The host's capabilities without the tasks extension, which is not bridged.
+fn without_tasks(spelled: &str) -> String {
+    if !spelled.contains(TASKS) {
+        return spelled.to_owned();
+    }
+    let mut value: Value = serde_json::from_str(spelled).unwrap_or_default();
+    if let Some(extensions) = value.get_mut("extensions").and_then(Value::as_object_mut) {
+        extensions.remove(TASKS);
+    }
+    value.to_string()
+}

@@ -1,0 +1,539 @@
+//! A legacy child asks while a modern host's call runs: the call stays open at the child, and the host comes back with
+//! the answers (`PROTOCOL.md` 5.3).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::from_host::Request;
+use super::lost::Loss;
+use super::modern::bad_state;
+use super::{Effect, Hub};
+use crate::engine::child::Conn;
+use crate::engine::era::Era;
+use crate::engine::facts::HostCapabilities;
+use crate::engine::link::{Call, ChildTag, Purpose};
+use crate::engine::outcome::Reason;
+use crate::engine::seal::{Kind, State};
+use crate::engine::session::Place;
+use crate::wire::code::{self, RpcError};
+use crate::wire::id::{ChildId, HostId, OurId, WireId};
+use crate::wire::json as text;
+use crate::wire::message::Envelope;
+use crate::wire::meta;
+use crate::wire::method::Method;
+use crate::wire::params::Params;
+use crate::wire::splice::{self, Edit};
+
+/// Questions that come within this time travel in one round.
+const WINDOW: Duration = Duration::from_millis(20);
+/// How long a call may wait for a host that may never come back.
+const INTERACTION: Duration = Duration::from_secs(15 * 60);
+/// How long a child may take to end its call after its questions were answered negatively.
+const WIND_UP: Duration = Duration::from_secs(5);
+/// Calls that may be parked: at one child, and in all.
+const PARKED_MAX: (usize, usize) = (32, 256);
+
+/// A call that outlives the request that made it.
+#[derive(Clone, Debug)]
+pub(super) struct Parked {
+    conn: Conn,
+    wire: WireId,
+    digest: String,
+    round: u32,
+    next_key: u32,
+    open: BTreeMap<String, Question>,
+    /// The request of the host that waits now; `None`: it was answered with questions.
+    attached: bool,
+    /// The last request, for a cancellation that crosses our questions.
+    last: HostId,
+    capabilities: HostCapabilities,
+    /// When the collected questions are put.
+    ask_at: Option<Instant>,
+    /// When the host is given up, and then when the child is.
+    expires: Instant,
+    winding_up: bool,
+    end: Option<End>,
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    our: OurId,
+    child_id: ChildId,
+    method: Method,
+    /// `{"method":…,"params":…}`.
+    request: Bytes,
+}
+
+/// What the next retry gets.
+#[derive(Clone, Debug)]
+enum End {
+    /// The child's answer.
+    Answered(Box<Call>, Bytes, Envelope),
+    /// An error of ours.
+    Error(RpcError),
+}
+
+impl Hub {
+    /// The call that a question of a legacy child belongs to, if a modern host's is the one (`PROTOCOL.md` 5.3).
+    pub(super) fn modern_asker(&self, conn: Conn) -> Option<WireId> {
+        let link = self.link_of(conn)?;
+        let eligible = link.pending.iter().filter_map(|(wire, pending)| match &pending.purpose {
+            Purpose::Call(call)
+                if call.modern.is_some()
+                    && matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead) =>
+            {
+                Some((
+                    *wire,
+                    call.parked.and_then(|id| self.parked.get(&id)).is_some_and(|parked| !parked.open.is_empty()),
+                ))
+            }
+            _ => None,
+        });
+        // The youngest that has no question of its own; else the youngest.
+        let mut found: Vec<(WireId, bool)> = eligible.collect();
+        found.sort_by_key(|(wire, asks)| (!asks, wire.0));
+        found.last().map(|(wire, _)| *wire)
+    }
+
+    /// A legacy child asks in a modern host's call.
+    #[expect(clippy::too_many_arguments, reason = "a message with what was read of it")]
+    pub(super) fn park(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        line: &Bytes,
+        params: &Params,
+        id: ChildId,
+        method: Method,
+    ) {
+        let Some(Purpose::Call(call)) =
+            self.link_of(conn).and_then(|link| link.pending.get(&wire)).map(|p| p.purpose.clone())
+        else {
+            return;
+        };
+        let known = call.parked.filter(|id| self.parked.contains_key(id));
+        let capabilities = match known.and_then(|id| self.parked.get(&id)) {
+            Some(parked) => parked.capabilities.clone(),
+            None => call.modern.as_ref().map(|sender| sender.capabilities.clone()).unwrap_or_default(),
+        };
+        if let Err((code, message)) = covered(&capabilities, method, line, params) {
+            return self.answer_child_error(conn, &id, code, message);
+        }
+        let at_child = self.parked.values().filter(|parked| parked.conn.server == conn.server).count();
+        if known.is_none() && (at_child >= PARKED_MAX.0 || self.parked.len() >= PARKED_MAX.1) {
+            return self.answer_child_error(conn, &id, code::INTERNAL, "too many calls wait for the host");
+        }
+        let number = match known {
+            Some(number) => number,
+            None => self.begin_parked(now, conn, wire, &call, capabilities),
+        };
+        let our = self.session.question_id();
+        let request = self.question_request(conn, line, params, method);
+        if let Some(link) = self.link_mut(conn) {
+            link.questions.insert(id.clone(), our);
+        }
+        let Some(parked) = self.parked.get_mut(&number) else { return };
+        parked.next_key += 1;
+        parked.open.insert(format!("q{}", parked.next_key), Question { our, child_id: id, method, request });
+        if parked.attached && parked.ask_at.is_none() {
+            parked.ask_at = Some(now + WINDOW);
+        }
+    }
+
+    fn begin_parked(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        wire: WireId,
+        call: &Call,
+        capabilities: HostCapabilities,
+    ) -> u64 {
+        let number = self.entropy.bits() >> 12;
+        let params = Params::read(&call.frame, super::calls::params_of(&call.frame)).unwrap_or_default();
+        let request = Request::new(call.host_id.clone(), call.frame.clone(), call.id_at.clone(), params);
+        let digest = self.call_digest(call.method, &request);
+        self.parked.insert(
+            number,
+            Parked {
+                conn,
+                wire,
+                digest,
+                round: 0,
+                next_key: 0,
+                open: BTreeMap::new(),
+                attached: true,
+                last: call.host_id.clone(),
+                capabilities,
+                ask_at: None,
+                expires: now + INTERACTION,
+                winding_up: false,
+                end: None,
+            },
+        );
+        if let Some(call) = self.parked_call(conn, wire) {
+            call.parked = Some(number);
+        }
+        number
+    }
+
+    fn parked_call(&mut self, conn: Conn, wire: WireId) -> Option<&mut Call> {
+        match self.link_mut(conn)?.pending.get_mut(&wire).map(|pending| &mut pending.purpose) {
+            Some(Purpose::Call(call)) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The question as a modern host reads it.
+    pub(super) fn question_request(&mut self, conn: Conn, line: &Bytes, params: &Params, method: Method) -> Bytes {
+        let Some(whole) = params.whole.clone() else {
+            return Bytes::from(format!(r#"{{"method":"{}"}}"#, method.as_str()));
+        };
+        let mut edits = Vec::new();
+        match method {
+            Method::CreateMessage => self.edit_sampling(conn, line, &whole, &mut edits),
+            Method::Elicit => {
+                let label = format!("[{}] ", self.child(conn.server).config.key);
+                if let Some(at) = text::get(line, whole.clone(), "message").filter(|at| at.len() >= 2) {
+                    edits.push(Edit::text(at.start + 1..at.start + 1, label));
+                }
+                // A form may say so by saying nothing; in this era it says so. Ids of URL questions have no place here.
+                let mode = if text::get(line, whole.clone(), "mode").is_none() { r#""mode":"form""# } else { "" };
+                meta::edit_object(line, &whole, &["elicitationId", "_meta", "task"], mode, &mut edits);
+            }
+            _ => {}
+        }
+        if method != Method::Elicit {
+            meta::edit_object(line, &whole, &["_meta", "task"], "", &mut edits);
+        }
+        let edited = splice::apply(&line[..whole.end], &mut edits);
+        let params = String::from_utf8_lossy(&edited[whole.start..]).into_owned();
+        Bytes::from(format!(r#"{{"method":"{}","params":{params}}}"#, method.as_str()))
+    }
+
+    pub(super) fn parked_deadline(&self) -> Option<Instant> {
+        self.parked.values().flat_map(|parked| parked.ask_at.into_iter().chain([parked.expires])).min()
+    }
+
+    pub(super) fn parked_due(&mut self, now: Instant) {
+        let due = |at: Instant| at <= now;
+        let asking: Vec<u64> =
+            self.parked.iter().filter(|(_, p)| p.ask_at.is_some_and(due)).map(|(id, _)| *id).collect();
+        for number in asking {
+            self.put_questions(now, number);
+        }
+        let over: Vec<u64> = self.parked.iter().filter(|(_, p)| due(p.expires)).map(|(id, _)| *id).collect();
+        for number in over {
+            self.parked_expired(now, number);
+        }
+    }
+
+    /// Answers the attached request with all open questions.
+    fn put_questions(&mut self, now: Instant, number: u64) {
+        let Some(parked) = self.parked.get_mut(&number) else { return };
+        parked.ask_at = None;
+        if parked.open.is_empty() || !parked.attached {
+            return;
+        }
+        parked.round += 1;
+        parked.attached = false;
+        let (conn, wire, last) = (parked.conn, parked.wire, parked.last.clone());
+        let requests: Vec<String> = parked
+            .open
+            .iter()
+            .map(|(key, question)| format!("\"{key}\":{}", String::from_utf8_lossy(&question.request)))
+            .collect();
+        let (digest, round) = (parked.digest.clone(), parked.round);
+        let outcome = self.parked_call(conn, wire).and_then(|call| call.outcome).map(|outcome| outcome.to_string());
+        let state = State {
+            kind: Kind::Parked { id: number, round, outcome },
+            server: self.child(conn.server).config.key.clone(),
+            digest,
+            expires: self.unix(now).0 + 24 * 3600 * 1000,
+        };
+        let state = self.seal(&state);
+        let result = format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}","_meta":{{"{}":{}}}}}"#,
+            requests.join(","),
+            meta::SERVER,
+            self.server_info()
+        );
+        self.answer_as_is(&last, &result);
+    }
+
+    /// The host comes back.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        request: Request,
+        number: u64,
+        round: u32,
+        server: &str,
+        outcome: Option<String>,
+    ) {
+        let Some(parked) = self.parked.get(&number) else {
+            let error = self.forgotten(server, outcome);
+            return self.answer_error(&request.id, &error);
+        };
+        if parked.round != round || parked.attached {
+            return self.answer_error(&request.id, &bad_state("it was used already"));
+        }
+        let (conn, wire) = (parked.conn, parked.wire);
+        let whole = request.params.whole.clone().unwrap_or_default();
+        let responses = text::get(&request.frame, whole, "inputResponses");
+        let given: Vec<(String, std::ops::Range<usize>)> = responses
+            .into_iter()
+            .flat_map(|at| text::members(&request.frame, at))
+            .filter_map(|member| Some((text::string(&request.frame, member.key)?.into_owned(), member.value)))
+            .collect();
+        if given.iter().any(|(key, at)| parked.open.contains_key(key) && !text::is_object(&request.frame, at)) {
+            let error = RpcError::new(code::INVALID_PARAMS, "Each of inputResponses must be an object.")
+                .with("detail", "inputResponses");
+            return self.answer_error(&request.id, &error);
+        }
+        for (key, at) in given {
+            let Some(question) = self.parked.get_mut(&number).and_then(|parked| parked.open.remove(&key)) else {
+                continue;
+            };
+            let answer = format!(
+                r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#,
+                question.child_id.0.raw(),
+                String::from_utf8_lossy(&request.frame[at])
+            );
+            if let Some(link) = self.link_mut(conn) {
+                if link.questions.remove(&question.child_id).is_some() {
+                    link.outbox.push(ChildTag::Other, answer.as_bytes());
+                }
+                link.answered_question(now);
+            }
+        }
+        if let Some(end) = self.parked.get_mut(&number).and_then(|parked| parked.end.take()) {
+            self.parked.remove(&number);
+            return self.give_end(now, conn, wire, &request, end);
+        }
+        self.attach(now, number, request);
+    }
+
+    /// The request waits for the call from now on; its own token, level and capabilities count.
+    fn attach(&mut self, now: Instant, number: u64, request: Request) {
+        let sender = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.clone());
+        let Some(parked) = self.parked.get_mut(&number) else { return };
+        parked.attached = true;
+        parked.last = request.id.clone();
+        parked.capabilities = sender.as_ref().map(|sender| sender.capabilities.clone()).unwrap_or_default();
+        if !parked.open.is_empty() {
+            parked.ask_at = Some(now);
+        }
+        let (conn, wire) = (parked.conn, parked.wire);
+        let token = request.params.token(&request.frame).map(|(_, token)| token);
+        if let Some(call) = self.parked_call(conn, wire) {
+            call.host_id = request.id.clone();
+            call.token = token;
+            call.modern = sender;
+        }
+        self.place(&request.id, Place::AtChild(conn.server, wire));
+        self.parked_due(now);
+    }
+
+    fn give_end(&mut self, now: Instant, conn: Conn, wire: WireId, request: &Request, end: End) {
+        match end {
+            End::Error(error) => self.answer_error_from(&request.id, Some(conn.server), &error),
+            End::Answered(mut call, line, envelope) => {
+                call.host_id = request.id.clone();
+                call.outcome = None;
+                call.parked = None;
+                call.since = now;
+                self.call_answered(now, conn, wire, *call, &line, &envelope);
+            }
+        }
+    }
+
+    /// The child answered a parked call while nobody waits: kept for the retry. `false`: somebody waits.
+    pub(super) fn keep_answer(&mut self, call: &Call, line: &Bytes, envelope: &Envelope) -> bool {
+        let Some(number) = call.parked else { return false };
+        let Some(parked) = self.parked.get_mut(&number) else { return false };
+        if parked.attached {
+            self.parked.remove(&number);
+            return false;
+        }
+        parked.open.clear();
+        parked.end = Some(End::Answered(Box::new(call.clone()), line.clone(), envelope.clone()));
+        if let Some(outcome) = call.outcome {
+            self.effect(Effect::Settle(outcome));
+        }
+        true
+    }
+
+    /// A parked call was lost: the retry is told.
+    pub(super) fn keep_loss(&mut self, call: &Call, error: &RpcError) {
+        let Some(number) = call.parked else { return };
+        match self.parked.get_mut(&number) {
+            Some(parked) if !parked.attached => {
+                parked.open.clear();
+                parked.end = Some(End::Error(error.clone()));
+            }
+            Some(_) => {
+                self.parked.remove(&number);
+            }
+            None => {}
+        }
+    }
+
+    /// A child takes back a question that is put, or about to be, to a modern host.
+    pub(super) fn unask(&mut self, our: OurId) -> bool {
+        for parked in self.parked.values_mut() {
+            if let Some(key) = parked.open.iter().find(|(_, question)| question.our == our).map(|(key, _)| key.clone())
+            {
+                parked.open.remove(&key);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The host cancels a request that was answered with questions: it gives the call up.
+    pub(super) fn abandon_parked(&mut self, now: Instant, id: &HostId) {
+        let found =
+            self.parked.iter().find(|(_, parked)| !parked.attached && parked.last == *id && parked.end.is_none());
+        if let Some(number) = found.map(|(number, _)| *number) {
+            self.cancel_parked(now, number, Reason::Cancelled, "the host gave it up while it waited for its answers");
+            self.parked.remove(&number);
+        }
+    }
+
+    /// The request that waits for a parked call was cancelled: the record goes with it.
+    pub(super) fn forget_parked(&mut self, call: &Call) {
+        if let Some(parked) = call.parked.and_then(|number| self.parked.remove(&number)) {
+            self.refuse_open(parked.conn, parked.open.into_values());
+        }
+    }
+
+    fn refuse_open(&mut self, conn: Conn, open: impl Iterator<Item = Question>) {
+        for question in open {
+            let asked = self.link_mut(conn).and_then(|link| link.questions.remove(&question.child_id));
+            if asked.is_some() {
+                self.refuse_question(conn, &question.child_id, question.method);
+            }
+        }
+    }
+
+    fn parked_expired(&mut self, now: Instant, number: u64) {
+        let Some(parked) = self.parked.get_mut(&number) else { return };
+        if parked.end.is_some() {
+            // A tombstone, too, has its time.
+            self.parked.remove(&number);
+            return;
+        }
+        let (conn, wire) = (parked.conn, parked.wire);
+        if !parked.winding_up {
+            parked.winding_up = true;
+            parked.expires = now + WIND_UP;
+            let open = std::mem::take(&mut parked.open);
+            return self.refuse_open(conn, open.into_values());
+        }
+        let _ = wire;
+        self.cancel_parked(now, number, Reason::Timeout, "the host did not come back with its answers");
+    }
+
+    /// Ends a parked call at the child; a later retry is told.
+    fn cancel_parked(&mut self, now: Instant, number: u64, reason: Reason, what: &str) {
+        let Some(parked) = self.parked.get_mut(&number) else { return };
+        parked.expires = now + INTERACTION;
+        let (conn, wire) = (parked.conn, parked.wire);
+        let open = std::mem::take(&mut parked.open);
+        self.refuse_open(conn, open.into_values());
+        let Some(link) = self.link_mut(conn) else { return };
+        let Some(Purpose::Call(call)) = link.pending.remove(&wire).map(|pending| pending.purpose) else { return };
+        self.tell_cancelled(conn, wire, Some("\"the host did not come back\""));
+        self.write_loss(now, conn.server, &call, &Loss::new(reason, what));
+        self.bury(conn, wire, call.outcome);
+        let key = self.child(conn.server).config.key.as_str();
+        let error = RpcError::new(
+            code::REFUSED,
+            format!("The call to server \"{key}\" was ended: {what}. It may have run in part."),
+        )
+        .with("server", key)
+        .with("reason", "input_expired")
+        .with_some("outcomeId", call.outcome.map(|outcome| outcome.to_string()));
+        if let Some(parked) = self.parked.get_mut(&number) {
+            parked.end = Some(End::Error(error));
+        }
+        self.drained(now, conn.server);
+    }
+
+    /// A state of ours whose record is gone: the proxy was started anew since.
+    fn forgotten(&self, server: &str, outcome: Option<String>) -> RpcError {
+        let hint = "It may or may not have run. Check before calling it again.";
+        RpcError::new(
+            code::UNKNOWN_OUTCOME,
+            format!("The outcome of the call to server \"{server}\" is unknown: the proxy no longer has it. {hint}"),
+        )
+        .with("server", server)
+        .with("reason", "proxy_stopped")
+        .with_some("outcomeId", outcome)
+        .with("hint", hint)
+    }
+
+    /// Questions of a legacy child under a modern host that belong to no call.
+    pub(super) fn refuse_stray(&mut self, conn: Conn, id: &ChildId, method: Method) {
+        if method == Method::RootsList {
+            return self.answer_child_error(
+                conn,
+                id,
+                code::METHOD_NOT_FOUND,
+                "the host tells its roots only within a call",
+            );
+        }
+        self.answer_child_error(conn, id, code::INVALID_PARAMS, "the host is asked only within a call");
+    }
+
+    /// Whether a log line of a legacy child is wanted by a modern request that is under way there.
+    pub(super) fn wants_log(&self, conn: Conn, severity: usize) -> bool {
+        self.link_of(conn).is_some_and(|link| {
+            link.pending.values().any(|pending| match &pending.purpose {
+                Purpose::Call(call) => {
+                    call.modern.as_ref().is_some_and(|sender| sender.level.is_some_and(|level| level <= severity))
+                }
+                _ => false,
+            })
+        })
+    }
+
+    /// Which era that life speaks.
+    pub(super) fn era_of(&self, conn: Conn) -> Era {
+        self.link_of(conn).map_or(Era::Legacy, |link| link.era)
+    }
+}
+
+/// Whether the host can be asked that.
+pub(super) fn covered(
+    host: &HostCapabilities,
+    method: Method,
+    line: &[u8],
+    params: &Params,
+) -> Result<(), (i64, &'static str)> {
+    let whole = params.whole.clone().unwrap_or_default();
+    let has = |name: &str| text::get(line, whole.clone(), name);
+    match method {
+        Method::RootsList if host.roots => Ok(()),
+        Method::CreateMessage if host.sampling => {
+            let tools = has("tools").is_some() || has("toolChoice").is_some();
+            if tools && !host.sampling_tools {
+                Err((code::INVALID_PARAMS, "the host's sampling takes no tools"))
+            } else {
+                Ok(())
+            }
+        }
+        Method::Elicit if host.elicitation_form || host.elicitation_url => {
+            let url = has("mode").and_then(|at| text::string(line, at)).as_deref() == Some("url");
+            match (url, host.elicitation_url, host.elicitation_form) {
+                (true, true, _) | (false, _, true) => Ok(()),
+                (true, false, _) => Err((code::INVALID_PARAMS, "the host does not elicit by url")),
+                (false, _, false) => Err((code::INVALID_PARAMS, "the host does not elicit by form")),
+            }
+        }
+        _ => Err((code::METHOD_NOT_FOUND, "the host does not offer this")),
+    }
+}
