@@ -141,7 +141,8 @@ impl HostCapabilities {
     pub fn for_child(&self, host: Option<Revision>, offered: Revision) -> Value {
         let mut out = Map::new();
         if self.roots {
-            out.insert("roots".into(), json!({ "listChanged": self.roots_changed }));
+            let changes = if offered.is_legacy() { json!({ "listChanged": self.roots_changed }) } else { json!({}) };
+            out.insert("roots".into(), changes);
         }
         if self.sampling {
             let mut sampling = Map::new();

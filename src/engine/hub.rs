@@ -80,6 +80,8 @@ pub struct Hub {
     gatherings: BTreeMap<u64, tasks::Gathering>,
     /// Calls of a modern host that wait, at a legacy child, for its answers.
     parked: BTreeMap<u64, parked::Parked>,
+    /// Records of parked calls that are over.
+    consumed: VecDeque<u64>,
     /// Rounds of questions of modern children, put to a legacy host.
     rounds: BTreeMap<u64, rounds::Round>,
     sealer: Sealer,
@@ -239,6 +241,7 @@ impl Hub {
             tasks: tasks::Tasks::default(),
             gatherings: BTreeMap::new(),
             parked: BTreeMap::new(),
+            consumed: VecDeque::new(),
             rounds: BTreeMap::new(),
             sealer: Sealer::new(&entropy.seed),
             scratch: Vec::new(),
@@ -255,6 +258,11 @@ impl Hub {
         };
         hub.populate(clock.instant, &config, known);
         hub
+    }
+
+    /// Seals with a key that outlives the process, so that a state of an earlier one is known as ours.
+    pub fn set_seal_key(&mut self, key: &[u8; 32]) {
+        self.sealer = Sealer::new(key);
     }
 
     /// The next thing to do.

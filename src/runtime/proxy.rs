@@ -81,6 +81,9 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let (to_events, events) = news.unwrap_or_else(mpsc::unbounded_channel);
     let config_path: Arc<std::path::Path> = config.path.as_path().into();
     let mut desk = Desk::open(state_dir.as_deref(), cache_dir.as_deref(), Arc::clone(&config_path), to_events.clone());
+    if let Some(key) = state_dir.as_deref().and_then(seal_key) {
+        hub.set_seal_key(&key);
+    }
     if desk.has_ledger() {
         hub.await_rows(Instant::now() + ROWS_WAIT);
     }
@@ -101,6 +104,26 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let parts = Parts { hub, input, output, desk, spawner, shelf, config_path, signals, events: (to_events, events) };
     Pump::new(parts).run().await;
     Ok(guard)
+}
+
+/// The key of the seals, made at the first start. Without one, states end with the process.
+fn seal_key(state_dir: &std::path::Path) -> Option<[u8; 32]> {
+    let path = state_dir.join("seal.key");
+    if let Ok(key) = std::fs::read(&path) {
+        return key.try_into().ok();
+    }
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).ok()?;
+    super::inflight::create_private_dir(state_dir).ok()?;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(&path).and_then(|mut file| std::io::Write::write_all(&mut file, &key)) {
+        Ok(()) => Some(key),
+        // Another proxy made it in the same moment.
+        Err(_) => std::fs::read(&path).ok()?.try_into().ok(),
+    }
 }
 
 /// The directories that the platform has for us.

@@ -63,11 +63,15 @@ impl Hub {
 
     /// What the table knows of this host.
     pub(super) fn host_facts(&self) -> Option<&'static hosts::Host> {
-        let client = match (&self.session.phase, &self.session.sender) {
-            (Phase::Unopened, Some(sender)) => &sender.client,
-            _ => &self.session.client,
-        };
-        hosts::by_client_name(&client.name)
+        hosts::by_client_name(self.host_name())
+    }
+
+    /// What the host calls itself.
+    pub(super) fn host_name(&self) -> &str {
+        match (&self.session.phase, &self.session.sender) {
+            (Phase::Unopened, Some(sender)) => &sender.client.name,
+            _ => &self.session.client.name,
+        }
     }
 
     /// Answers `initialize` if all children are known, or if its time is over.

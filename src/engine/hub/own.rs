@@ -9,7 +9,7 @@ use super::{Effect, Hub, Known};
 use crate::config::Protocol;
 use crate::engine::child::{Child, Conn, ServerId, State, Verdict};
 use crate::engine::era::{Era, MODERN};
-use crate::engine::facts::{Facts, ServerCapabilities};
+use crate::engine::facts::{Facts, HostCapabilities, ServerCapabilities};
 use crate::engine::link::{ChildTag, Link, Pending, Phase, Purpose};
 use crate::engine::listing::{FailOutcome, Kind, PageOutcome, Pager};
 use crate::wire::id::WireId;
@@ -187,10 +187,18 @@ impl Hub {
 
     fn offer_revision(&mut self, now: Instant, id: ServerId, offered: Revision) {
         let timeout = self.child(id).config.start_timeout;
-        let capabilities = self.session.capabilities.for_child(Some(self.session.revision), offered);
+        let capabilities = match &self.session.sender {
+            // A modern host's set is that of its first request; it never tells of changed roots.
+            Some(sender) if !self.session.is_opened() => {
+                let declared = HostCapabilities { roots_changed: false, tasks: None, ..sender.capabilities.clone() };
+                declared.for_child(None, offered)
+            }
+            _ => self.session.capabilities.for_child(Some(self.session.revision), offered),
+        };
         let mut info = json!({ "name": "mcp-proxy", "version": env!("CARGO_PKG_VERSION") });
-        if offered >= Revision::V2025_06_18 && !self.session.client.name.is_empty() {
-            info["title"] = format!("{} by mcp-proxy", self.session.client.name).into();
+        let client = self.host_name();
+        if offered >= Revision::V2025_06_18 && !client.is_empty() {
+            info["title"] = format!("{client} by mcp-proxy").into();
         }
         let params = json!({ "protocolVersion": offered.as_str(), "capabilities": capabilities, "clientInfo": info });
         let Some(link) = self.child_mut(id).link.as_mut().filter(|link| link.phase == Phase::Spawned) else { return };
@@ -346,15 +354,22 @@ impl Hub {
 
     /// Gives a new life what the old one had.
     fn restore(&mut self, now: Instant, conn: Conn) {
+        self.child_mut(conn.server).level = None;
+        if self.era_of(conn) == Era::Modern {
+            self.listen_at_child(conn);
+            return self.tell_listens_after_restart(conn.server);
+        }
         self.restore_level(now, conn.server);
         if !self.child(conn.server).capabilities().subscribe {
             return;
         }
         let until = now + self.child(conn.server).config.list_timeout;
-        let watched: Vec<String> = self
+        let listens = self.session.listens.values().flat_map(|listen| listen.uris.keys());
+        let watched: std::collections::BTreeSet<String> = self
             .session
             .watches
             .keys()
+            .chain(listens)
             .filter(|(server, _)| *server == conn.server)
             .map(|(_, own)| own.clone())
             .collect();

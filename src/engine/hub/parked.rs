@@ -35,6 +35,9 @@ const WIND_UP: Duration = Duration::from_secs(5);
 /// Calls that may be parked: at one child, and in all.
 const PARKED_MAX: (usize, usize) = (32, 256);
 
+/// States that are used up and known as such.
+const CONSUMED_MAX: usize = 1024;
+
 /// A call that outlives the request that made it.
 #[derive(Clone, Debug)]
 pub(super) struct Parked {
@@ -273,6 +276,9 @@ impl Hub {
         server: &str,
         outcome: Option<String>,
     ) {
+        if self.consumed.contains(&number) {
+            return self.answer_error(&request.id, &bad_state("it was used already"));
+        }
         let Some(parked) = self.parked.get(&number) else {
             let error = self.forgotten(server, outcome);
             return self.answer_error(&request.id, &error);
@@ -310,7 +316,7 @@ impl Hub {
             }
         }
         if let Some(end) = self.parked.get_mut(&number).and_then(|parked| parked.end.take()) {
-            self.parked.remove(&number);
+            self.consume(number);
             return self.give_end(now, conn, wire, &request, end);
         }
         self.attach(now, number, request);
@@ -355,7 +361,7 @@ impl Hub {
         let Some(number) = call.parked else { return false };
         let Some(parked) = self.parked.get_mut(&number) else { return false };
         if parked.attached {
-            self.parked.remove(&number);
+            self.consume(number);
             return false;
         }
         parked.open.clear();
@@ -364,6 +370,15 @@ impl Hub {
             self.effect(Effect::Settle(outcome));
         }
         true
+    }
+
+    /// A call is over: its states are used up.
+    fn consume(&mut self, number: u64) {
+        self.parked.remove(&number);
+        self.consumed.push_back(number);
+        if self.consumed.len() > CONSUMED_MAX {
+            self.consumed.pop_front();
+        }
     }
 
     /// A parked call was lost: the retry is told.
