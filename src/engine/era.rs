@@ -219,6 +219,6 @@ mod tests {
         let bad = good.replace("}}", "},\"io.modelcontextprotocol/logLevel\":\"loud\"}");
         assert_eq!(code(&bad), -32602);
         assert!(is_modern(good.as_bytes(), Some(&(0..good.len()))));
-        assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..19))));
+        assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..18))));
     }
 }
