@@ -35,6 +35,8 @@ pub fn init(log: &Log, shelf: Shelf) -> anyhow::Result<WorkerGuard> {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("the log can't be started: {error}"))?;
+    // What would be written to stderr at once could wait for ever there, and hold a secret.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(guard)
 }
 

@@ -233,6 +233,15 @@ impl Child {
         self.listed = [true; 4];
     }
 
+    /// Bytes that wait for it: in its outbox, and of calls that wait for its start.
+    pub fn unsent_bytes(&self) -> usize {
+        let waiting = self.waiting.iter().map(|waiting| match waiting {
+            Waiting::Call { call, .. } => call.frame.len(),
+            Waiting::Unrouted { frame, .. } => frame.len(),
+        });
+        self.link.as_ref().map_or(0, |link| link.outbox.bytes()) + waiting.sum::<usize>()
+    }
+
     /// The next number for a request to it.
     pub fn wire_id(&mut self) -> WireId {
         let id = WireId(self.next_wire);

@@ -31,8 +31,9 @@ use std::time::{Duration, Instant};
 
 use super::catalog::{Catalog, Listing, Snapshots};
 use super::child::{Child, Conn, ServerId};
+use super::era::Era;
 use super::facts::Facts;
-use super::link::{ChildTag, Link};
+use super::link::{ChildTag, Link, Purpose};
 use super::names::Naming;
 use super::outcome::{Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
 use super::seal::Sealer;
@@ -214,6 +215,8 @@ pub struct Entropy {
 const FINISH: Duration = Duration::from_secs(1);
 /// What may wait for the host of one child before it is no longer read.
 const CHILD_ROOM: usize = 8 << 20;
+/// A longer line of the host is let go as soon as it was written to its child.
+const FRAME_KEPT: usize = 4 << 10;
 /// What may wait for the host of all children.
 const TOTAL_ROOM: usize = 512 << 20;
 
@@ -296,7 +299,18 @@ impl Hub {
     /// The stdin of that life accepted so many bytes.
     pub fn child_accepted(&mut self, conn: Conn, count: usize) {
         if let Some(link) = self.link_mut(conn) {
-            link.outbox.accepted(count, |_, _, _| {});
+            let (outbox, pending, era) = (&mut link.outbox, &mut link.pending, link.era);
+            outbox.accepted(count, |tag, _, whole| {
+                // Between legacy sides, what was written whole is never rendered again.
+                if let (ChildTag::Request(wire), true, Era::Legacy) = (tag, whole, era)
+                    && let Some(Purpose::Call(call)) = pending.get_mut(&wire).map(|pending| &mut pending.purpose)
+                    && call.modern.is_none()
+                    && call.frame.len() > FRAME_KEPT
+                {
+                    call.frame = bytes::Bytes::new();
+                    call.edits = Vec::new();
+                }
+            });
         }
     }
 
@@ -305,6 +319,17 @@ impl Hub {
         let own = self.out_of.get(conn.server.0).copied().unwrap_or_default();
         let back = self.link_of(conn).map_or(0, |link| link.outbox.bytes());
         own < CHILD_ROOM && back < CHILD_ROOM + self.config.proxy.max_message && self.out.bytes() < TOTAL_ROOM
+    }
+
+    /// Whether what waits for all pipes leaves room, `held` bytes of lines that are not yet whole included.
+    pub fn has_room(&self, held: usize) -> bool {
+        let back = self.children.iter().map(Child::unsent_bytes).sum::<usize>();
+        self.out.bytes() + back + held < TOTAL_ROOM
+    }
+
+    /// Whether more of the host may be read: not while it leaves a mass of answers unread.
+    pub fn wants_host(&self) -> bool {
+        self.out.bytes() < TOTAL_ROOM
     }
 
     /// When [`Hub::handle_timeout`] is due.

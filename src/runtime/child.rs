@@ -26,6 +26,14 @@ pub enum ChildEvent {
     Silent(Conn),
     /// Nothing of its group is left.
     Reaped(Conn),
+    /// A task of ours around it panicked.
+    Broken(Conn),
+}
+
+/// Says so when it is dropped by a panic.
+pub(super) struct Alarm<T, F: FnOnce() -> T> {
+    events: mpsc::UnboundedSender<T>,
+    event: Option<F>,
 }
 
 /// Our ends of one life.
@@ -57,6 +65,20 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 /// How long an exit is waited for after the end of the output.
 const EXIT_WAIT: Duration = Duration::from_millis(250);
 
+impl<T, F: FnOnce() -> T> Alarm<T, F> {
+    pub(super) fn new(events: mpsc::UnboundedSender<T>, event: F) -> Self {
+        Self { events, event: Some(event) }
+    }
+}
+
+impl<T, F: FnOnce() -> T> Drop for Alarm<T, F> {
+    fn drop(&mut self) {
+        if let (true, Some(event)) = (std::thread::panicking(), self.event.take()) {
+            let _ = self.events.send(event());
+        }
+    }
+}
+
 impl ChildIo {
     /// Puts the tasks around a life. They end with its pipes and its process.
     pub fn start(
@@ -73,9 +95,18 @@ impl ChildIo {
         let rearm = Arc::new(Notify::new());
         let (stop, stopped) = oneshot::channel();
         let (said_all, last_words) = oneshot::channel();
-        tasks.spawn(watch_stdout(conn, Arc::clone(&stdout), Arc::clone(&rearm), events.clone()));
-        tasks.spawn(read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all));
-        tasks.spawn(mind(conn, process, stopped, last_words, events.clone()));
+        let alarmed = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            let alarm = Alarm::new(events.clone(), move || ChildEvent::Broken(conn));
+            async move {
+                task.await;
+                drop(alarm);
+            }
+        };
+        let watched = watch_stdout(conn, Arc::clone(&stdout), Arc::clone(&rearm), events.clone());
+        tasks.spawn(alarmed(Box::pin(watched)));
+        let read = read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all);
+        tasks.spawn(alarmed(Box::pin(read)));
+        tasks.spawn(alarmed(Box::pin(mind(conn, process, stopped, last_words, events.clone()))));
         Self {
             conn,
             stdin: Some(Arc::new(pipes.stdin)),
@@ -94,11 +125,11 @@ impl ChildIo {
     }
 
     /// Closes its stdin and goes down the ladder.
-    pub fn stop(&mut self, grace: Duration) {
+    pub fn stop(&mut self, grace: Duration, events: &mpsc::UnboundedSender<ChildEvent>) {
         self.stdin = None;
-        if let Some(stop) = self.stop.take() {
-            // Its minder ends only after this.
-            let _ = stop.send(grace);
+        // Its minder ends only after this, but for a panic, in which the group was killed.
+        if self.stop.take().is_some_and(|stop| stop.send(grace).is_err()) {
+            let _ = events.send(ChildEvent::Reaped(self.conn));
         }
     }
 

@@ -4,6 +4,8 @@
 //! all that is ready with one call for each pipe. Nothing in it waits; it waits only in `wait`, for whatever comes first.
 //! So a flood of one child can delay the others by one turn, and neither a full pipe nor a slow disk stops it.
 
+mod reading;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::child::{ChildEvent, ChildIo};
+use super::child::{Alarm, ChildEvent, ChildIo};
 use super::desk::{Desk, DeskEvent};
 use super::process::{Exit as ProcessExit, Pipes, Process, Spawner};
 use super::shelf::Shelf;
@@ -68,6 +70,10 @@ pub struct Pump {
     to_child_events: mpsc::UnboundedSender<ChildEvent>,
     tasks: JoinSet<()>,
     exiting: Option<Exiting>,
+    /// Bytes of children's lines that are not yet whole.
+    held: usize,
+    /// For tests: a child's line with this text makes its handling panic.
+    panic_at: Option<String>,
 }
 
 /// Why and until when the end is on its way.
@@ -124,6 +130,8 @@ impl Pump {
             to_child_events,
             tasks: JoinSet::new(),
             exiting: None,
+            held: 0,
+            panic_at: reading::panic_at(),
         }
     }
 
@@ -145,6 +153,7 @@ impl Pump {
     /// One turn; see the module.
     fn turn(&mut self) {
         let now = Instant::now();
+        self.held = self.children.values().map(|child| child.framer.held()).sum();
         for _ in 0..EVENTS {
             let Ok(event) = self.child_events.try_recv() else { break };
             self.child_event(now, event);
@@ -177,10 +186,9 @@ impl Pump {
 
     /// Waits for whatever comes first.
     async fn wait(&mut self, reader_gone: &mut Option<std::pin::Pin<Box<impl Future<Output = ()>>>>) {
-        if !self.ready.is_empty() {
-            // Others get their turn, and the reactor looks at the pipes.
-            return tokio::task::yield_now().await;
-        }
+        // With children left to read it looks once at everything else, and the reactor at the pipes, and goes on.
+        let more = !self.ready.is_empty();
+        let input = self.input.as_ref().filter(|_| self.hub.wants_host());
         let deadline = [self.hub.deadline(), self.exiting.map(|exiting| exiting.until)].into_iter().flatten().min();
         let mut came = None;
         let mut signal = None;
@@ -190,10 +198,11 @@ impl Pump {
             said = next_signal(&mut self.signals) => signal = Some(said),
             event = self.child_events.recv() => came = event.map(Event::Child),
             event = self.events.recv() => came = event,
-            () = readable(self.input.as_ref()) => {}
+            () = readable(input) => {}
             () = writable(self.output.as_ref(), self.host_blocked) => self.host_blocked = false,
             () = until(deadline) => {}
             () = when(reader_gone) => gone = true,
+            () = tokio::task::yield_now(), if more => {}
         }
         let now = Instant::now();
         match came {
@@ -259,6 +268,7 @@ impl Pump {
                 self.children.remove(&conn);
                 self.hub.handle_reaped(now, conn);
             }
+            ChildEvent::Broken(conn) => self.hub.handle_broken(now, conn),
         }
     }
 
@@ -293,6 +303,9 @@ impl Pump {
         let mut read = 0;
         let mut ended = false;
         for _ in 0..LINES {
+            if !self.hub.wants_host() {
+                return;
+            }
             match self.framer.next_frame() {
                 Some(Frame::Line(line)) => {
                     self.hub.handle_host(now, line);
@@ -328,75 +341,6 @@ impl Pump {
         }
     }
 
-    fn read_child(&mut self, now: Instant, conn: Conn) {
-        let (mut lines, mut read) = (0, 0);
-        loop {
-            if !self.hub.wants_child(conn) {
-                if let Some(child) = self.children.get_mut(&conn) {
-                    child.paused = true;
-                }
-                return;
-            }
-            let Some(child) = self.children.get_mut(&conn) else { return };
-            if lines >= LINES || read >= BYTES {
-                return self.ready.push_back(conn);
-            }
-            match child.framer.next_frame() {
-                Some(Frame::Line(line)) => {
-                    lines += 1;
-                    self.hub.handle_child(now, conn, line);
-                    continue;
-                }
-                Some(Frame::TooLong(told)) => {
-                    self.hub.handle_child_too_long(now, conn, &told);
-                    continue;
-                }
-                None => {}
-            }
-            let Some(stdout) = child.stdout.clone() else { return };
-            match stdout.try_read_buf(child.framer.room()) {
-                Ok(0) => return self.output_ended(now, conn),
-                Ok(count) => read += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return child.rearm(),
-                Err(_) => return self.output_ended(now, conn),
-            }
-        }
-    }
-
-    /// What a child that exited had written is still delivered; a descendant may hold the pipe open for ever, so it is
-    /// read only until it would block.
-    fn read_rest(&mut self, now: Instant, conn: Conn) {
-        let Some(child) = self.children.get_mut(&conn) else { return };
-        let Some(stdout) = child.stdout.take() else { return };
-        loop {
-            while let Some(frame) = self.children.get_mut(&conn).and_then(|child| child.framer.next_frame()) {
-                match frame {
-                    Frame::Line(line) => self.hub.handle_child(now, conn, line),
-                    Frame::TooLong(told) => self.hub.handle_child_too_long(now, conn, &told),
-                }
-            }
-            let Some(child) = self.children.get_mut(&conn) else { return };
-            if !matches!(stdout.try_read_buf(child.framer.room()), Ok(count) if count > 0) {
-                break;
-            }
-        }
-        self.last_line(now, conn);
-    }
-
-    fn last_line(&mut self, now: Instant, conn: Conn) {
-        if let Some(Frame::Line(line)) = self.children.get_mut(&conn).and_then(|child| child.framer.finish()) {
-            self.hub.handle_child(now, conn, line);
-        }
-    }
-
-    fn output_ended(&mut self, now: Instant, conn: Conn) {
-        self.last_line(now, conn);
-        if let Some(child) = self.children.get_mut(&conn) {
-            child.stdout = None;
-            child.await_exit(&self.to_child_events, &mut self.tasks);
-        }
-    }
-
     // Outputs.
 
     fn do_effects(&mut self, now: Instant) {
@@ -411,7 +355,9 @@ impl Pump {
                     );
                     let events = self.to_events.clone();
                     self.tasks.spawn(async move {
+                        let alarm = Alarm::new(events.clone(), move || Event::Spawned(conn, Err(start_broke())));
                         let _ = events.send(Event::Spawned(conn, start.await));
+                        drop(alarm);
                     });
                 }
                 Effect::Stop { conn } => self.stop_child(conn),
@@ -429,7 +375,7 @@ impl Pump {
     fn stop_child(&mut self, conn: Conn) {
         let grace = self.hub.grace_of(conn);
         if let Some(child) = self.children.get_mut(&conn) {
-            child.stop(grace);
+            child.stop(grace, &self.to_child_events);
         }
     }
 
@@ -481,13 +427,19 @@ impl Pump {
 
     /// Children that were left unread may be read again when there is room.
     fn resume_paused(&mut self) {
-        for (conn, child) in &mut self.children {
-            if child.paused && self.hub.wants_child(*conn) {
+        let paused = self.children.iter().filter(|(_, child)| child.paused).map(|(conn, _)| *conn);
+        let resumed: Vec<Conn> = paused.filter(|conn| self.may_read(*conn)).collect();
+        for conn in resumed {
+            if let Some(child) = self.children.get_mut(&conn) {
                 child.paused = false;
-                self.ready.push_back(*conn);
+                self.ready.push_back(conn);
             }
         }
     }
+}
+
+fn start_broke() -> StartFailure {
+    StartFailure { reason: "the proxy failed in starting it, which is a fault of the proxy".into(), hopeless: false }
 }
 
 fn exit_of(exit: ProcessExit) -> Option<Exit> {

@@ -291,8 +291,10 @@ impl Hub {
         let pending = child.link.as_ref().map_or(0, |link| link.pending.len());
         let busy = if pending + child.waiting.len() >= max {
             Some(format!("{max} requests are under way (max_pending)"))
-        } else if child.link.as_ref().map_or(0, |link| link.outbox.bytes()) + call.frame.len() > limit {
+        } else if child.unsent_bytes() + call.frame.len() > limit {
             Some("it does not read, and what waits for it has reached its bound".to_owned())
+        } else if !self.has_room(call.frame.len()) {
+            Some("what waits for all servers and for you has reached its bound".to_owned())
         } else {
             None
         };
@@ -300,6 +302,11 @@ impl Hub {
             let error = self.busy(server, &what);
             return self.answer_error_from(&call.host_id, Some(server), &error);
         }
+        self.admit(now, server, call);
+    }
+
+    /// Sends a call that was found to have room, or lets it wait.
+    pub(super) fn admit(&mut self, now: Instant, server: ServerId, call: Box<Call>) {
         let may_look = self.rows_until.is_none_or(|until| until <= now) || !call.is_recorded();
         if may_look && self.child_mut(server).ready_link().is_some() {
             return self.guarded(now, server, call);
@@ -441,6 +448,11 @@ impl Hub {
             && tool.arguments.len() > ARGUMENTS_KEPT
         {
             tool.arguments = Bytes::new();
+        } else if let About::Tool(tool) = &mut call.about
+            && call.frame.len() > 4 * ARGUMENTS_KEPT
+        {
+            // A short slice would keep the whole of a long line alive.
+            tool.arguments = Bytes::copy_from_slice(&tool.arguments);
         }
         self.effect(Effect::Intent(Box::new(row)));
         self.send(now, server, call);

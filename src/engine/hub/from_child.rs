@@ -171,6 +171,13 @@ impl Hub {
             self.lose(now, conn, wire, &call, &loss);
             return self.drained(now, server);
         }
+        if let Some(error) = &envelope.error
+            && !json::is_object(line, error)
+        {
+            let loss = Loss::new(Reason::InvalidResponse, "its answer is no valid response: the error is no object");
+            self.lose(now, conn, wire, &call, &loss);
+            return self.drained(now, server);
+        }
         if self.keep_answer(&call, line, envelope) {
             return self.drained(now, server);
         }

@@ -11,7 +11,8 @@ use crate::engine::era::Era;
 use crate::engine::link::{Call, ChildTag, Link, Phase, Purpose};
 use crate::engine::outcome::{Exit, Reason};
 use crate::engine::restart::{Decision, Ending};
-use crate::engine::session::Place;
+use crate::engine::session::{InFlight, Place};
+use crate::wire::code::{RpcError, UNKNOWN_OUTCOME};
 use crate::wire::id::HostId;
 
 /// Why a process could not be started.
@@ -71,9 +72,12 @@ impl Hub {
         if self.stopping.is_some() || self.position(id).is_none() {
             return;
         }
+        // The last life of this server, which may have left the configuration in between, must be over.
+        let key = &self.child(id).config.key;
+        let lives = self.children.iter().any(|other| other.config.key == *key && other.link.is_some());
         let child = self.child_mut(id);
         child.state = State::Starting;
-        if child.link.is_some() {
+        if lives {
             child.start_when_gone = true;
             return;
         }
@@ -93,6 +97,13 @@ impl Hub {
     /// The process runs, or could not be started.
     pub fn handle_spawned(&mut self, now: Instant, conn: Conn, result: Result<u32, StartFailure>) {
         let Some(link) = self.link_mut(conn) else { return };
+        if link.phase == Phase::Ending {
+            // The life was over before it began.
+            return match result {
+                Ok(_) => self.effect(Effect::Stop { conn }),
+                Err(_) => self.handle_reaped(now, conn),
+            };
+        }
         match result {
             Ok(pid) => {
                 if link.phase == Phase::Spawning {
@@ -151,6 +162,28 @@ impl Hub {
         };
         tracing::warn!(server = %self.child(conn.server).config.key, generation = conn.generation, "{what}");
         self.end_life(now, conn, exit, &what);
+    }
+
+    /// A fault of ours in the handling of what that life said, or in a task around it: the life ends, and what was lost
+    /// on the way is answered.
+    pub fn handle_broken(&mut self, now: Instant, conn: Conn) {
+        if self.link_of(conn).is_none_or(|link| link.phase == Phase::Ending) {
+            return;
+        }
+        let what = "the proxy failed in handling what it said, which is a fault of the proxy; please report it";
+        tracing::error!(server = %self.child(conn.server).config.key, generation = conn.generation, "{what}");
+        self.end_life(now, conn, None, what);
+        let at_child = |flight: &InFlight| matches!(flight.place, Place::AtChild(server, _) if server == conn.server);
+        let flights = self.session.in_flight.iter().filter(|(_, flight)| at_child(flight));
+        let lost: Vec<HostId> = flights.map(|(id, _)| id.clone()).collect();
+        for id in lost {
+            let key = self.child(conn.server).config.key.as_str();
+            let message = format!("The outcome of the request to server \"{key}\" is unknown: {what}.");
+            let error = RpcError::new(UNKNOWN_OUTCOME, message)
+                .with("server", key)
+                .with("reason", Reason::ConnectionLost.name());
+            self.answer_error_from(&id, Some(conn.server), &error);
+        }
     }
 
     /// Ends a life: answers what is pending, gives back what was not sent, and decides what follows.
@@ -297,8 +330,12 @@ impl Hub {
         if child.link.as_ref().is_some_and(|link| link.conn == conn) {
             child.link = None;
         }
-        if std::mem::take(&mut self.child_mut(conn.server).start_when_gone) {
-            self.start(now, conn.server);
+        let key = self.child(conn.server).config.key.clone();
+        for index in 0..self.children.len() {
+            let child = &mut self.children[index];
+            if child.config.key == key && std::mem::take(&mut child.start_when_gone) {
+                self.start(now, ServerId(index));
+            }
         }
     }
 
@@ -332,7 +369,7 @@ impl Hub {
         self.child_mut(id).waiting = unrouted.into();
         for waiting in calls {
             if let Waiting::Call { call, .. } = waiting {
-                self.offer(now, id, call);
+                self.admit(now, id, call);
             }
         }
     }

@@ -216,7 +216,8 @@ impl Hub {
                 self.effect(Effect::Settle(outcome));
             }
             let error = self.unavailable(now, conn.server, "it did not read the request within its time limit");
-            return self.answer_error_from(&call.host_id, Some(conn.server), &error);
+            self.answer_error_from(&call.host_id, Some(conn.server), &error);
+            return self.drained(now, conn.server);
         }
         let limit = if silence { "call_idle_timeout" } else { "call_max_time" };
         self.tell_cancelled(conn, wire, Some(&format!("\"the time limit {limit} has passed\"")));

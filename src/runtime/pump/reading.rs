@@ -1,0 +1,120 @@
+//! How the pump reads its children.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use super::{BYTES, LINES, Pump};
+use crate::engine::child::Conn;
+use crate::wire::frame::Frame;
+
+/// What a pipe can hold at most where nobody has raised the system's own bound.
+const PIPE: usize = 1 << 20;
+
+impl Pump {
+    pub(super) fn read_child(&mut self, now: Instant, conn: Conn) {
+        let (mut lines, mut read) = (0, 0);
+        loop {
+            let may = self.may_read(conn);
+            let Some(child) = self.children.get_mut(&conn) else { return };
+            if !may {
+                child.paused = true;
+                return;
+            }
+            if lines >= LINES || read >= BYTES {
+                return self.ready.push_back(conn);
+            }
+            if let Some(frame) = child.framer.next_frame() {
+                lines += 1;
+                self.take(now, conn, frame);
+                continue;
+            }
+            let Some(stdout) = child.stdout.clone() else { return };
+            match stdout.try_read_buf(child.framer.room()) {
+                Ok(0) => return self.output_ended(now, conn),
+                Ok(count) => {
+                    read += count;
+                    self.held += count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return child.rearm(),
+                Err(_) => return self.output_ended(now, conn),
+            }
+        }
+    }
+
+    /// Whether there is room for more of a child. The one that holds the most of a line may always finish it.
+    pub(super) fn may_read(&self, conn: Conn) -> bool {
+        if !self.hub.wants_child(conn) {
+            return false;
+        }
+        self.hub.has_room(self.held) || {
+            let most = self.children.iter().max_by_key(|(_, child)| child.framer.held());
+            most.is_some_and(|(most, _)| *most == conn)
+        }
+    }
+
+    /// What a child that exited had written is still delivered; a descendant may hold the pipe open for ever, and write
+    /// to it, so it is read only until it would block, and no more than a pipe can hold.
+    pub(super) fn read_rest(&mut self, now: Instant, conn: Conn) {
+        let Some(child) = self.children.get_mut(&conn) else { return };
+        let Some(stdout) = child.stdout.take() else { return };
+        let mut left = PIPE;
+        loop {
+            while let Some(frame) = self.children.get_mut(&conn).and_then(|child| child.framer.next_frame()) {
+                self.take(now, conn, frame);
+            }
+            let Some(child) = self.children.get_mut(&conn) else { return };
+            match stdout.try_read_buf(child.framer.room()) {
+                Ok(count) if count > 0 && left > 0 => left = left.saturating_sub(count),
+                _ => break,
+            }
+        }
+        self.last_line(now, conn);
+    }
+
+    fn last_line(&mut self, now: Instant, conn: Conn) {
+        if let Some(frame) = self.children.get_mut(&conn).and_then(|child| child.framer.finish()) {
+            self.take(now, conn, frame);
+        }
+    }
+
+    pub(super) fn output_ended(&mut self, now: Instant, conn: Conn) {
+        self.last_line(now, conn);
+        if let Some(child) = self.children.get_mut(&conn) {
+            child.stdout = None;
+            child.await_exit(&self.to_child_events, &mut self.tasks);
+        }
+    }
+
+    /// Hands a line of a child to the machine. A fault of ours in its handling costs that child's life and no other.
+    fn take(&mut self, now: Instant, conn: Conn, frame: Frame) {
+        let (hub, panic_at) = (&mut self.hub, self.panic_at.as_deref());
+        let handled = catch_unwind(AssertUnwindSafe(|| match frame {
+            Frame::Line(line) => {
+                if let Some(text) = panic_at {
+                    assert!(!holds(&line, text), "as MCP_PROXY_TEST_PANIC asks for");
+                }
+                hub.handle_child(now, conn, line);
+            }
+            Frame::TooLong(told) => hub.handle_child_too_long(now, conn, &told),
+        }));
+        if handled.is_err() {
+            self.hub.handle_broken(now, conn);
+        }
+    }
+}
+
+fn holds(line: &[u8], text: &str) -> bool {
+    memchr::memmem::find(line, text.as_bytes()).is_some()
+}
+
+/// In builds for tests a line with the text of `MCP_PROXY_TEST_PANIC` makes its handling panic.
+#[cfg(any(debug_assertions, feature = "test-fakes"))]
+pub(super) fn panic_at() -> Option<String> {
+    std::env::var("MCP_PROXY_TEST_PANIC").ok()
+}
+
+#[cfg(not(any(debug_assertions, feature = "test-fakes")))]
+pub(super) fn panic_at() -> Option<String> {
+    None
+}
