@@ -32,7 +32,7 @@ pub struct App {
 /// What every command takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
-    /// The configuration file [default: $MCP_PROXY_CONFIG, else mcp-proxy.toml in your configuration directory]
+    /// The configuration file [default: $`MCP_PROXY_CONFIG`, else mcp-proxy.toml in your configuration directory]
     #[arg(long, short, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A profile of the configuration

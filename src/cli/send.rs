@@ -84,16 +84,15 @@ pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Re
     let Some(result) = ask(global, "resources/read", &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
     if !args.json {
         for contents in result["contents"].as_array().into_iter().flatten() {
-            match contents["text"].as_str() {
-                Some(text) => writeln!(out, "{text}")?,
-                None => {
-                    let length = contents["blob"].as_str().unwrap_or_default().len() / 4 * 3;
-                    writeln!(
-                        out,
-                        "({}, about {length} bytes; --json shows them)",
-                        contents["mimeType"].as_str().unwrap_or("binary")
-                    )?;
-                }
+            if let Some(text) = contents["text"].as_str() {
+                writeln!(out, "{text}")?;
+            } else {
+                let length = contents["blob"].as_str().unwrap_or_default().len() / 4 * 3;
+                writeln!(
+                    out,
+                    "({}, about {length} bytes; --json shows them)",
+                    contents["mimeType"].as_str().unwrap_or("binary")
+                )?;
             }
         }
     }

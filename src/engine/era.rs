@@ -178,6 +178,7 @@ mod tests {
 
     #[test]
     fn results_cross_the_eras_with_everything_else_untouched() {
+        #[expect(clippy::type_complexity, reason = "a table of cases")]
         let edit = |text: &str, with: &dyn Fn(&[u8], &Range<usize>, &mut Vec<Edit>)| {
             let mut edits = Vec::new();
             with(text.as_bytes(), &(0..text.len()), &mut edits);

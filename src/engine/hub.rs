@@ -343,7 +343,7 @@ impl Hub {
             _ => None,
         };
         let lists = self.lists_until.filter(|_| self.has_waiting_lists());
-        let children = self.children.iter().filter_map(|child| self.child_deadline(child));
+        let children = self.children.iter().filter_map(Self::child_deadline);
         let own = [
             opening,
             finishing,

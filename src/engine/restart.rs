@@ -117,7 +117,7 @@ mod tests {
             min: Duration::from_millis(250),
             max: Duration::from_secs(30),
             attempts: 8,
-            stable: Duration::from_secs(60),
+            stable: Duration::from_mins(1),
         }
     }
 

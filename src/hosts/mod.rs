@@ -1,7 +1,7 @@
 //! Hosts are data: what each one is called, where its configuration lies, and how long it waits for us.
 //!
 //! [`HOSTS`] is the one table. [`import`] reads a host's servers into our file, [`install`] writes our entry into a
-//! host's file and takes it out again. Nothing here speaks the protocol, and only [`file`](self::file) touches the disk
+//! host's file and takes it out again. Nothing here speaks the protocol, and only [`mod@file`] touches the disk
 //! for writing.
 
 use std::time::Duration;

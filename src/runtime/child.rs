@@ -81,6 +81,7 @@ impl<T, F: FnOnce() -> T> Drop for Alarm<T, F> {
 
 impl ChildIo {
     /// Puts the tasks around a life. They end with its pipes and its process.
+    #[expect(clippy::too_many_arguments, reason = "all that a life is made of, at one place")]
     pub fn start(
         conn: Conn,
         name: &str,

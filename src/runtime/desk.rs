@@ -139,13 +139,13 @@ impl Desk {
                 let _ = reply.send(hub.handle_command(now, command, &server, at_once));
             }
             DeskEvent::Status(reply) => {
-                let _ = reply.send(hub.status(now));
+                let _ = reply.send(hub.status());
             }
             DeskEvent::Catalog(reply) => {
                 let _ = reply.send(hub.merged_lists().into());
             }
             DeskEvent::Health(reply) => {
-                let _ = reply.send(hub.health(now));
+                let _ = reply.send(hub.health());
             }
             DeskEvent::Reload(reloaded) => hub.handle_reload(now, reloaded.config, reloaded.incoming),
         }
@@ -155,7 +155,7 @@ impl Desk {
     }
 
     /// Something is to be done.
-    pub fn effect(&mut self, now: Instant, hub: &mut Hub, effect: Effect, shelf: &Shelf) {
+    pub fn effect(&mut self, hub: &mut Hub, effect: Effect, shelf: &Shelf) {
         match effect {
             Effect::Intent(row) => self.begin(&row, shelf),
             Effect::Settle(id) => {
@@ -164,7 +164,7 @@ impl Desk {
             }
             Effect::Lost(row) => self.lost(*row),
             Effect::Late(id, mut settlement) => {
-                settlement.result = masked(settlement.result, shelf);
+                settlement.result = masked(&settlement.result, shelf);
                 if let Some(ledger) = &mut self.ledger {
                     ledger.settle(id, *settlement);
                 }
@@ -185,7 +185,7 @@ impl Desk {
                     tokio::task::spawn_blocking(move || cache::write(&dir, &server, &path, &known, &shelf));
                 }
             }
-            Effect::ReadOwn { id, unknown } => self.read_own(now, hub, id, unknown),
+            Effect::ReadOwn { id, unknown } => self.read_own(hub, id, unknown),
             Effect::Spawn { .. } | Effect::Stop { .. } | Effect::WatchParent | Effect::Exit => {}
         }
     }
@@ -217,9 +217,9 @@ impl Desk {
         }
     }
 
-    fn read_own(&mut self, now: Instant, hub: &mut Hub, id: HostId, unknown: bool) {
+    fn read_own(&mut self, hub: &mut Hub, id: HostId, unknown: bool) {
         if !unknown {
-            let text = hub.status(now).to_string();
+            let text = hub.status().to_string();
             return hub.answer_own(&id, false, &text);
         }
         let Some(ledger) = &mut self.ledger else { return hub.answer_own(&id, true, "[]") };
@@ -244,9 +244,9 @@ impl Desk {
     }
 }
 
-fn masked(kept: Kept, shelf: &Shelf) -> Kept {
+fn masked(kept: &Kept, shelf: &Shelf) -> Kept {
     let masker = shelf.masker();
-    Kept { text: masker.mask(&kept.text).into_owned(), ..kept }
+    Kept { text: masker.mask(&kept.text).into_owned(), ..*kept }
 }
 
 #[expect(clippy::disallowed_methods, reason = "ends with the ledger's thread, and holds nothing worth a wait")]

@@ -367,7 +367,7 @@ impl Pump {
                     }
                 }
                 Effect::Exit => self.begin_exit(now, false),
-                other => self.desk.effect(now, &mut self.hub, other, &self.shelf),
+                other => self.desk.effect(&mut self.hub, other, &self.shelf),
             }
         }
     }

@@ -114,10 +114,7 @@ async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<
         }
         emptied = None;
         state.digest = loaded.digest;
-        let reloaded = match prepare(&mut state, loaded).await {
-            Some(reloaded) => reloaded,
-            None => continue,
-        };
+        let Some(reloaded) = prepare(&mut state, loaded).await else { continue };
         state.watch = reloaded.config.proxy.watch;
         tracing::info!("the configuration is taken over");
         if events.send(Event::Desk(DeskEvent::Reload(Box::new(reloaded)))).is_err() {

@@ -172,7 +172,7 @@ impl Hub {
     pub(super) fn unavailable(&self, now: Instant, server: ServerId, reason: &str) -> RpcError {
         let child = self.child(server);
         let state = child.state_name();
-        let retry = self.retry_after(now, child);
+        let retry = Self::retry_after(now, child);
         let mut message =
             format!("Server \"{}\" is not available ({state}): {reason}. The request was not sent.", child.config.key);
         message.push_str(match retry {

@@ -135,7 +135,7 @@ impl Hub {
             return;
         }
         let Some((server, own)) = self.owner(now, &uri, &request) else { return };
-        let edits = self.uri_edit(&request, &uri, &own);
+        let edits = Self::uri_edit(&request, &uri, &own);
         self.route(now, server, request, About::Resource(own), Method::ResourcesRead, edits);
     }
 
@@ -156,7 +156,7 @@ impl Hub {
         if let Some((conn, Era::Modern)) = self.child_mut(server).ready_link().map(|link| (link.conn, link.era)) {
             return self.subscribe_by_listen(conn, request.id, own, uri);
         }
-        let edits = self.uri_edit(&request, &uri, &own);
+        let edits = Self::uri_edit(&request, &uri, &own);
         self.route(now, server, request, About::Subscribe { own, spelling: uri }, Method::Subscribe, edits);
     }
 
@@ -214,7 +214,7 @@ impl Hub {
         self.child(server).facts.as_ref().is_some_and(|facts| facts.revision == Revision::V2024_11_05)
     }
 
-    fn uri_edit(&self, request: &Request, uri: &str, own: &str) -> Vec<Edit> {
+    fn uri_edit(request: &Request, uri: &str, own: &str) -> Vec<Edit> {
         match (&request.params.uri, uri == own) {
             (Some(at), false) => vec![Edit::text(at.clone(), text::quoted(own))],
             _ => Vec::new(),

@@ -87,13 +87,14 @@ impl Hub {
 
     fn child_message(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope) {
         match envelope.kind(&line) {
-            MessageKind::Result(id) | MessageKind::Error(id) => match self.wire_of(conn.server, &id) {
-                Some(wire) => self.child_answered(now, conn, wire, &line, envelope),
-                None => {
+            MessageKind::Result(id) | MessageKind::Error(id) => {
+                if let Some(wire) = self.wire_of(conn.server, &id) {
+                    self.child_answered(now, conn, wire, &line, envelope);
+                } else {
                     self.child_mut(conn.server).record.faults += 1;
                     tracing::warn!(server = %self.child(conn.server).config.key, id = id.raw(), "a response to nothing that was asked; it was dropped");
                 }
-            },
+            }
             MessageKind::Both(id) => {
                 let loss = Loss::new(
                     Reason::InvalidResponse,
@@ -211,7 +212,7 @@ impl Hub {
             }
         }
         if !envelope.version {
-            edits.extend(version_edit(line));
+            edits.push(version_edit(line));
         }
         if let Some(result) = &envelope.result {
             let prefix = &self.children[server.0].scheme;
@@ -339,7 +340,7 @@ impl Hub {
         let Some(token) = token else { return };
         let mut edits = vec![Edit::text(at, token.raw())];
         if !envelope.version {
-            edits.extend(version_edit(line));
+            edits.push(version_edit(line));
         }
         self.say_edited(conn.server, line, &mut edits, Droppable::Progress);
     }
@@ -354,19 +355,16 @@ impl Hub {
             }
         }
         let key = self.child(conn.server).config.key.as_str();
-        let edit = match json::get(line, whole.clone(), "logger") {
-            Some(at) => {
-                let own = json::string(line, at.clone()).unwrap_or_default();
-                Edit::text(at, json::quoted(&format!("{key}/{own}")))
-            }
-            None => {
-                let comma = if json::members(line, whole.clone()).next().is_some() { "," } else { "" };
-                Edit::text(whole.start + 1..whole.start + 1, format!(r#""logger":{}{comma}"#, json::quoted(key)))
-            }
+        let edit = if let Some(at) = json::get(line, whole.clone(), "logger") {
+            let own = json::string(line, at.clone()).unwrap_or_default();
+            Edit::text(at, json::quoted(&format!("{key}/{own}")))
+        } else {
+            let comma = if json::members(line, whole.clone()).next().is_some() { "," } else { "" };
+            Edit::text(whole.start + 1..whole.start + 1, format!(r#""logger":{}{comma}"#, json::quoted(key)))
         };
         let mut edits = vec![edit];
         if !envelope.version {
-            edits.extend(version_edit(line));
+            edits.push(version_edit(line));
         }
         self.say_edited(conn.server, line, &mut edits, Droppable::Log);
     }
@@ -387,18 +385,17 @@ impl Hub {
         let Some(own) = text_at(line, params.uri.as_ref()) else { return };
         self.updated_to_listens(conn.server, &own);
         let key = (conn.server, own.to_string());
-        let spelling = match self.session.watches.get(&key) {
-            Some(spelling) => spelling.clone(),
-            None => {
-                // It may be a part of a watched resource.
-                let part_of = |watched: &str| {
-                    own.strip_prefix(watched).is_some_and(|rest| rest.starts_with('/') || watched.ends_with('/'))
-                };
-                if !self.session.watches.keys().any(|(server, watched)| *server == conn.server && part_of(watched)) {
-                    return;
-                }
-                crate::engine::uri::expose_uri(&self.child(conn.server).scheme, &own)
+        let spelling = if let Some(spelling) = self.session.watches.get(&key) {
+            spelling.clone()
+        } else {
+            // It may be a part of a watched resource.
+            let part_of = |watched: &str| {
+                own.strip_prefix(watched).is_some_and(|rest| rest.starts_with('/') || watched.ends_with('/'))
+            };
+            if !self.session.watches.keys().any(|(server, watched)| *server == conn.server && part_of(watched)) {
+                return;
             }
+            crate::engine::uri::expose_uri(&self.child(conn.server).scheme, &own)
         };
         if self.era_of(conn) == Era::Modern {
             let text = format!(r#"{{"uri":{}}}"#, json::quoted(&spelling));
@@ -429,15 +426,13 @@ fn passes(call: &Call, line: &[u8], result: &std::ops::Range<usize>) -> bool {
 }
 
 /// Makes `jsonrpc` what a host wants to see.
-fn version_edit(line: &[u8]) -> Option<Edit> {
+fn version_edit(line: &[u8]) -> Edit {
     let whole = 0..line.len();
-    Some(match json::get(line, whole.clone(), "jsonrpc") {
-        Some(at) => Edit { at, with: crate::wire::splice::With::Static(b"\"2.0\"") },
-        None => {
-            let at = json::skip_space(line, 0) + 1;
-            Edit { at: at..at, with: crate::wire::splice::With::Static(b"\"jsonrpc\":\"2.0\",") }
-        }
-    })
+    if let Some(at) = json::get(line, whole.clone(), "jsonrpc") {
+        return Edit { at, with: crate::wire::splice::With::Static(b"\"2.0\"") };
+    }
+    let at = json::skip_space(line, 0) + 1;
+    Edit { at: at..at, with: crate::wire::splice::With::Static(b"\"jsonrpc\":\"2.0\",") }
 }
 
 /// Whether a life still takes messages.

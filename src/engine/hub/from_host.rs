@@ -62,7 +62,7 @@ impl Hub {
                 "The line is JSON, but no message. Send one JSON-RPC object on a line.",
             ),
             Line::Junk => {
-                self.bad_line(now, code::PARSE, "The line is not JSON in UTF-8. Send one JSON-RPC object on a line.")
+                self.bad_line(now, code::PARSE, "The line is not JSON in UTF-8. Send one JSON-RPC object on a line.");
             }
         }
     }
@@ -141,12 +141,11 @@ impl Hub {
         let open = envelopes.iter().filter(answered).count();
         self.session.batches.insert(number, Batch { open, answers: Vec::new() });
         for (element, envelope) in envelopes {
-            match envelope {
-                Some(envelope) => self.host_message(now, element, &envelope, Some(number)),
-                None => {
-                    let error = RpcError::new(code::INVALID_REQUEST, "An element of the array is no message.");
-                    self.gather(Some(number), Bytes::from(error.response("null")));
-                }
+            if let Some(envelope) = envelope {
+                self.host_message(now, element, &envelope, Some(number));
+            } else {
+                let error = RpcError::new(code::INVALID_REQUEST, "An element of the array is no message.");
+                self.gather(Some(number), Bytes::from(error.response("null")));
             }
         }
         if open == 0 {
@@ -170,7 +169,7 @@ impl Hub {
                 }
             }
             MessageKind::ErrorWithoutId => {
-                tracing::warn!(source = "host", "an error without an id; it can't be matched")
+                tracing::warn!(source = "host", "an error without an id; it can't be matched");
             }
         }
     }

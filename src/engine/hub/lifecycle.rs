@@ -273,6 +273,7 @@ impl Hub {
     }
 
     /// Requests of which no byte was written wait for the next life.
+    #[expect(clippy::vec_box, reason = "they come boxed from the life, and go boxed into the next")]
     fn hand_back(&mut self, now: Instant, server: ServerId, calls: Vec<Box<Call>>) {
         for mut call in calls.into_iter().rev() {
             if let Some(outcome) = call.outcome.take() {
@@ -414,7 +415,7 @@ impl Hub {
     }
 
     /// Milliseconds after which asking again may help.
-    pub(super) fn retry_after(&self, now: Instant, child: &Child) -> Option<u64> {
+    pub(super) fn retry_after(now: Instant, child: &Child) -> Option<u64> {
         let wait = match &child.state {
             State::Backoff { until } => until.saturating_duration_since(now),
             State::Failed { half_open: true, .. } => child.restart.forward(now).saturating_duration_since(now),

@@ -8,7 +8,7 @@ use crate::engine::link::{Phase, Purpose};
 
 impl Hub {
     /// When something of a child is due.
-    pub(super) fn child_deadline(&self, child: &Child) -> Option<Instant> {
+    pub(super) fn child_deadline(child: &Child) -> Option<Instant> {
         let state = match &child.state {
             State::Backoff { until } | State::Draining { until, .. } => Some(*until),
             _ => None,

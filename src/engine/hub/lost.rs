@@ -232,16 +232,13 @@ impl Hub {
         if self.late_probe(now, conn, wire, line, envelope) {
             return;
         }
-        let outcome = match self.link_mut(conn).and_then(|link| link.dead.remove(&wire)) {
-            Some(outcome) => outcome,
-            None => {
-                self.child_mut(conn.server).record.faults += 1;
-                tracing::warn!(
-                    server = %self.child(conn.server).config.key, request = %format!("{}:{}", conn.generation, wire.0),
-                    "a response that nobody waits for; it was dropped"
-                );
-                return;
-            }
+        let Some(outcome) = self.link_mut(conn).and_then(|link| link.dead.remove(&wire)) else {
+            self.child_mut(conn.server).record.faults += 1;
+            tracing::warn!(
+                server = %self.child(conn.server).config.key, request = %format!("{}:{}", conn.generation, wire.0),
+                "a response that nobody waits for; it was dropped"
+            );
+            return;
         };
         let Some(outcome) = outcome else { return };
         let kind = settled_as(line, envelope);

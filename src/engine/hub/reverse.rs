@@ -54,7 +54,7 @@ impl Hub {
         match method {
             Some(Method::Ping) => self.answer_child(conn, &id, "{}"),
             Some(Method::RootsList) if host.roots => {
-                self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList)
+                self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList);
             }
             Some(Method::CreateMessage) if host.sampling => self.sampling(now, conn, line, envelope, id, &params),
             Some(Method::Elicit) if host.elicitation_form || host.elicitation_url => {

@@ -35,7 +35,7 @@ pub(super) fn own_listing() -> Listing {
 
 impl Hub {
     /// The state of everything, as `status --json` prints it for this process.
-    pub fn status(&self, now: Instant) -> Value {
+    pub fn status(&self) -> Value {
         let client = &self.session.client;
         let host = self.session.is_opened().then(
             || json!({ "name": client.name, "version": client.version, "protocol": self.session.revision.as_str() }),
@@ -46,14 +46,14 @@ impl Hub {
             "config": self.config.path.display().to_string(),
             "startedAt": self.about.started_at.to_string(),
             "host": host,
-            "servers": self.servers_status(now),
+            "servers": self.servers_status(),
             "unknown": self.unknown.len(),
         })
     }
 
     /// `status`, with all that is odd about each server.
-    pub fn health(&self, now: Instant) -> Value {
-        let mut status = self.status(now);
+    pub fn health(&self) -> Value {
+        let mut status = self.status();
         let mut well = true;
         for server in status["servers"].as_array_mut().into_iter().flatten() {
             let mut problems = Vec::new();
@@ -103,15 +103,14 @@ impl Hub {
         format!("{{{}}}", lists.join(","))
     }
 
-    fn servers_status(&self, now: Instant) -> Vec<Value> {
+    fn servers_status(&self) -> Vec<Value> {
         let broken = self.broken.iter().map(|broken| {
             json!({ "name": broken.key, "prefix": broken.prefix, "state": "failed", "generation": 0, "lastError": broken.reason })
         });
-        self.present().map(|child| self.server_status(now, child)).chain(broken).collect()
+        self.present().map(Self::server_status).chain(broken).collect()
     }
 
-    fn server_status(&self, now: Instant, child: &Child) -> Value {
-        let _ = now;
+    fn server_status(child: &Child) -> Value {
         let record = &child.record;
         let count = |kind: Kind| child.part.as_ref().map_or(0, |part| part.entries(kind).len());
         let up_since = record.up_since.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
