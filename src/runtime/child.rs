@@ -1,6 +1,6 @@
 //! The pipes and the process of one life of a child.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -53,6 +53,7 @@ pub struct ChildIo {
     pub paused: bool,
     /// Tells the watcher of its stdout to watch on.
     rearm: Arc<Notify>,
+    readers: [tokio::task::AbortHandle; 2],
     stop: Option<oneshot::Sender<Duration>>,
 }
 
@@ -103,10 +104,10 @@ impl ChildIo {
                 drop(alarm);
             }
         };
-        let watched = watch_stdout(conn, Arc::clone(&stdout), Arc::clone(&rearm), events.clone());
-        tasks.spawn(alarmed(Box::pin(watched)));
+        let watched = watch_stdout(conn, Arc::downgrade(&stdout), Arc::clone(&rearm), events.clone());
+        let watcher = tasks.spawn(alarmed(Box::pin(watched)));
         let read = read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all);
-        tasks.spawn(alarmed(Box::pin(read)));
+        let reader = tasks.spawn(alarmed(Box::pin(read)));
         tasks.spawn(alarmed(Box::pin(mind(conn, process, stopped, last_words, events.clone()))));
         Self {
             conn,
@@ -116,6 +117,7 @@ impl ChildIo {
             write_blocked: false,
             paused: false,
             rearm,
+            readers: [watcher, reader],
             stop: Some(stop),
         }
     }
@@ -161,14 +163,22 @@ impl ChildIo {
     }
 }
 
+impl Drop for ChildIo {
+    /// Those who read may wait for a word that nobody is left to say, or at a pipe that a descendant keeps open.
+    fn drop(&mut self) {
+        for reader in &self.readers {
+            reader.abort();
+        }
+    }
+}
+
 /// Says when stdout has bytes; after each word it waits for [`ChildIo::rearm`]. Ends with the pump or the life.
 async fn watch_stdout(
     conn: Conn,
-    stdout: Arc<Receiver>,
+    stdout: Weak<Receiver>,
     rearm: Arc<Notify>,
     events: mpsc::UnboundedSender<ChildEvent>,
 ) {
-    let stdout = { Arc::downgrade(&stdout) };
     loop {
         let Some(pipe) = stdout.upgrade() else { return };
         if pipe.readable().await.is_err() || events.send(ChildEvent::Readable(conn)).is_err() {
