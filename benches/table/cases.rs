@@ -68,7 +68,9 @@ struct Pace {
 pub(crate) fn all(quick: bool) -> Vec<Case> {
     let pace = Pace { quick };
     let mut cases = vec![one_at_a_time(pace)];
-    cases.extend([1, 16, 64].map(|window| in_flight(pace, window)));
+    cases.extend(
+        [(1, false), (16, false), (64, false), (64, true)].map(|(window, batch)| in_flight(pace, window, batch)),
+    );
     cases.extend(sizes(quick).iter().map(|(label, size)| results(pace, label, *size)));
     cases.extend(sizes(quick).iter().map(|(label, size)| arguments(pace, label, *size)));
     cases.extend(counts(quick).iter().map(|count| children(pace, *count)));
@@ -77,7 +79,7 @@ pub(crate) fn all(quick: bool) -> Vec<Case> {
         lists(quick).iter().map(|tools| list(format!("list-{tools}"), Servers { tools: *tools, ..Servers::of(1) })),
     );
     if !quick {
-        cases.push(list("list-20x500".into(), Servers { count: 20, tools: 500, tool_bytes: 2048 }));
+        cases.push(list("list-20x500".into(), Servers { count: 20, tools: 500, tool_bytes: 2048, batch: false }));
     }
     cases.extend(counts(quick).iter().map(|count| start(*count)));
     cases.extend(counts(quick).iter().map(|count| start_cached(*count)));
@@ -125,8 +127,18 @@ fn alike(
     metrics: Vec<Metric>,
     measure: impl Fn(Via, &mut Client) -> anyhow::Result<Vec<f64>> + 'static,
 ) -> Case {
+    alike_with(Servers::of(1), key, title, metrics, measure)
+}
+
+fn alike_with(
+    servers: Servers,
+    key: &str,
+    title: &str,
+    metrics: Vec<Metric>,
+    measure: impl Fn(Via, &mut Client) -> anyhow::Result<Vec<f64>> + 'static,
+) -> Case {
     let measure = move |rig: &Rig, via| {
-        let mut client = rig.open(via, Servers::of(1))?;
+        let mut client = rig.open(via, servers)?;
         let values = measure(via, &mut client)?;
         client.close()?;
         Ok(Some(values))
@@ -146,12 +158,15 @@ fn one_at_a_time(pace: Pace) -> Case {
     })
 }
 
-fn in_flight(pace: Pace, window: usize) -> Case {
+fn in_flight(pace: Pace, window: usize, batch: bool) -> Case {
     let rate = Metric { name: "rate", unit: "calls/s", budget: (window > 1).then_some(OfRelayAtLeast(0.7)) };
     let cpu = Metric { name: "CPU of 1,000 calls", unit: "ms", budget: (window == 64).then_some(OfRelayAtMost(3.0)) };
-    let title = format!("{window} in flight, 100 B");
-    alike(&format!("inflight-{window}"), &title, vec![rate, cpu], move |via, client| {
-        let lanes = [lane(via, "echo", &small(), window)];
+    let peers = if batch { ("-batched", ", both ends gather messages into one write") } else { ("", "") };
+    let title = format!("{window} in flight, 100 B{}", peers.1);
+    let servers = Servers { batch, ..Servers::of(1) };
+    alike_with(servers, &format!("inflight-{window}{}", peers.0), &title, vec![rate, cpu], move |via, client| {
+        let lane = lane(via, "echo", &small(), window);
+        let lanes = [if batch { lane.batched() } else { lane }];
         drive(client, &lanes, pace.goal(1000))?;
         let before = probe::cpu(client.pid()).unwrap_or_default();
         let outcome = drive(client, &lanes, pace.goal(20_000))?;

@@ -177,7 +177,8 @@ impl Client {
         Ok(())
     }
 
-    fn write_some(&mut self) -> anyhow::Result<()> {
+    /// Writes as much of what waits as the pipe takes.
+    pub(crate) fn write_some(&mut self) -> anyhow::Result<()> {
         while self.written < self.out.len() {
             let stdin = self.stdin.as_ref().context("already closed")?;
             match rustix::io::write(stdin, &self.out[self.written..]) {

@@ -15,6 +15,8 @@ pub(crate) struct Lane {
     progress: bool,
     /// Whether its calls outlast the measurement: nobody waits for them.
     endless: bool,
+    /// Whether all requests that are due go out with one write.
+    batch: bool,
 }
 
 /// When a measurement is over.
@@ -43,12 +45,17 @@ impl Lane {
     /// Calls of these tools in turn.
     pub(crate) fn new<T: AsRef<str>>(tools: impl IntoIterator<Item = T>, arguments: &str, window: usize) -> Self {
         let tail = |tool: T| format!("\"name\":\"{}\",\"arguments\":{arguments}}}}}\n", tool.as_ref()).into_bytes();
-        Self { tails: tools.into_iter().map(tail).collect(), window, progress: false, endless: false }
+        Self { tails: tools.into_iter().map(tail).collect(), window, progress: false, endless: false, batch: false }
     }
 
     /// With a progress token.
     pub(crate) fn with_progress(self) -> Self {
         Self { progress: true, ..self }
+    }
+
+    /// Whose requests go out with one write for all that are due.
+    pub(crate) fn batched(self) -> Self {
+        Self { batch: true, ..self }
     }
 
     /// Whose calls nobody waits for.
@@ -95,7 +102,9 @@ pub(crate) fn drive(client: &mut Client, lanes: &[Lane], goal: Goal) -> anyhow::
     let mut finished = started;
     // The others first, so that they are under way when the measured one begins.
     for (number, lane) in lanes.iter().enumerate().rev() {
-        (0..lane.window).for_each(|_| run.send(number));
+        for _ in 0..lane.window {
+            run.send(number)?;
+        }
     }
     let mut over = false;
     while run.open.iter().zip(lanes).any(|(open, lane)| *open > 0 && !lane.endless) {
@@ -116,7 +125,7 @@ pub(crate) fn drive(client: &mut Client, lanes: &[Lane], goal: Goal) -> anyhow::
                 over |= latencies.len() >= goal.calls && now - started >= goal.time;
             }
             if !over {
-                run.send(lane);
+                run.send(lane)?;
             }
         }
     }
@@ -125,7 +134,7 @@ pub(crate) fn drive(client: &mut Client, lanes: &[Lane], goal: Goal) -> anyhow::
 }
 
 impl Run<'_> {
-    fn send(&mut self, number: usize) {
+    fn send(&mut self, number: usize) -> anyhow::Result<()> {
         let lane = &self.lanes[number];
         let (id, out) = self.client.begin();
         out.extend_from_slice(b",\"method\":\"tools/call\",\"params\":{");
@@ -139,5 +148,7 @@ impl Run<'_> {
         self.base.get_or_insert(id);
         self.sent.push((number, Instant::now()));
         self.open[number] += 1;
+        // Like every host, one write for each message.
+        if lane.batch { Ok(()) } else { self.client.write_some() }
     }
 }

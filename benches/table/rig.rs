@@ -29,6 +29,8 @@ pub(crate) struct Servers {
     pub(crate) tools: usize,
     /// Of each tool's entry in the list.
     pub(crate) tool_bytes: usize,
+    /// Whether they gather their replies into one write.
+    pub(crate) batch: bool,
 }
 
 /// Where the programs and their states are.
@@ -49,13 +51,13 @@ pub(crate) struct State(PathBuf);
 impl Servers {
     /// So many, each with ten tools of an ordinary size.
     pub(crate) const fn of(count: usize) -> Self {
-        Self { count, tools: 10, tool_bytes: 300 }
+        Self { count, tools: 10, tool_bytes: 300, batch: false }
     }
 
     fn args(self) -> Vec<String> {
         let words =
             ["--mode", "server", "--tools", &self.tools.to_string(), "--tool-bytes", &self.tool_bytes.to_string()];
-        words.map(String::from).to_vec()
+        words.into_iter().chain(self.batch.then_some("--batch")).map(String::from).collect()
     }
 
     /// The key of each in the configuration.

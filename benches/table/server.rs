@@ -1,4 +1,4 @@
-//! A server that costs next to nothing itself: lines by hand, no tree, one write for all that was ready.
+//! A server that costs next to nothing itself: lines by hand, no tree.
 //!
 //! Tools: `echo` (read-only), `write` (the same, not annotated), `big` (a result of `size` bytes), `sink` (takes
 //! anything), `storm` (`count` progress notifications, then the result), `sleep` (`ms`). The rest of its list is filler.
@@ -19,6 +19,9 @@ pub(crate) struct Options {
     /// Bytes of one entry of its list
     #[arg(long, hide = true, default_value_t = 300)]
     pub(crate) tool_bytes: usize,
+    /// Answers all that was ready with one write, in place of one for each message
+    #[arg(long, hide = true)]
+    pub(crate) batch: bool,
 }
 
 /// From here on texts are written from where they are.
@@ -32,12 +35,18 @@ struct Server {
     text: String,
     list: String,
     sleeping: Vec<(Instant, Vec<u8>)>,
+    batch: bool,
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let stdin = rustix::stdio::stdin();
-    let mut server =
-        Server { out: Vec::with_capacity(1 << 17), text: String::new(), list: list(options), sleeping: Vec::new() };
+    let mut server = Server {
+        out: Vec::with_capacity(1 << 17),
+        text: String::new(),
+        list: list(options),
+        sleeping: Vec::new(),
+        batch: options.batch,
+    };
     let mut lines = Lines::new();
     loop {
         if let Some(first) = server.sleeping.iter().map(|sleeper| sleeper.0).min() {
@@ -54,6 +63,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
         while let Some(line) = lines.take() {
             server.answer(lines.line(line))?;
+            server.message_done()?;
         }
         server.flush()?;
     }
@@ -160,9 +170,7 @@ impl Server {
             self.out.extend_from_slice(b",\"progress\":");
             self.out.extend_from_slice(itoa::Buffer::new().format(step).as_bytes());
             self.out.extend_from_slice(b",\"message\":\"still at it\"}}\n");
-            if self.out.len() > 1 << 16 {
-                self.flush()?;
-            }
+            self.message_done()?;
         }
         self.short_result(id, b"{\"content\":[]}");
         Ok(())
@@ -204,6 +212,11 @@ impl Server {
         self.out.extend_from_slice(after.as_bytes());
         self.out.extend_from_slice(b"}\n");
         Ok(())
+    }
+
+    /// Like every SDK, writes each message at once, unless it was told to gather them.
+    fn message_done(&mut self) -> anyhow::Result<()> {
+        if self.batch && self.out.len() < 1 << 16 { Ok(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
