@@ -42,9 +42,17 @@ pub(crate) fn resident_peak(pid: u32) -> Option<u64> {
     status(pid, "VmHWM:")
 }
 
+/// Memory of a process now, a page that several share counted in parts, in KiB.
+pub(crate) fn proportional(pid: u32) -> Option<u64> {
+    field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
+}
+
 fn status(pid: u32, key: &str) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
+    field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, key)
+}
+
+fn field(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
 }
 
 /// A process and those of its descendants that run the same program: the proxy and its guard.
