@@ -321,6 +321,8 @@ async fn servers_start_while_the_guard_dies_again_and_again() {
 #[tokio::test]
 async fn the_guard_is_deaf_and_apart() {
     let mark = Mark::new();
+    // Whoever runs the tests may have left descriptors open to this process; the proxy would close them.
+    let foreign = open_in("self");
     let earlier = guards_of(std::process::id());
     let spawner = spawner();
     let (process, pipes) = spawner.spawn(&mark.plan("cat")).await.unwrap();
@@ -333,11 +335,9 @@ async fn the_guard_is_deaf_and_apart() {
     second.ladder(PATIENCE).await;
     assert_eq!(rustix::process::getsid(Some(guard)).unwrap(), guard);
     let raw = guard.as_raw_nonzero();
-    let links: Vec<PathBuf> = std::fs::read_dir(format!("/proc/{raw}/fd"))
-        .unwrap()
-        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
-        .collect();
-    let pipes_held = links.iter().filter(|link| link.to_string_lossy().starts_with("pipe:")).count();
+    let links = open_in(&raw.to_string());
+    let is_pipe = |link: &&PathBuf| link.to_string_lossy().starts_with("pipe:");
+    let pipes_held = links.iter().filter(is_pipe).filter(|link| !foreign.contains(link)).count();
     assert_eq!(pipes_held, 0, "{links:?}");
     assert!(std::fs::read(format!("/proc/{raw}/environ")).unwrap().is_empty());
     drop(pipes);
@@ -382,6 +382,24 @@ async fn the_guard_gives_each_server_its_grace_and_does_not_linger() {
     until(|| matches!(state(guard.as_raw_nonzero().get().unsigned_abs()), None | Some('Z'))).await;
     assert_eq!(std::fs::read_to_string(path("done")).unwrap().lines().count(), 40);
     assert!(!path("signalled").exists());
+}
+
+/// Who inherits the orphans may never reap them: the first process of a container, a host's launcher.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_guard_does_not_wait_for_zombies_that_nobody_reaps() {
+    let mark = Mark::new();
+    let grace = PATIENCE.as_millis().to_string();
+    let mut proxy = Command::new(MAKER).args(["groups", &mark.0, &grace, "cat"]).stdin(Stdio::null()).spawn().unwrap();
+    until(|| mark.living().iter().filter(|pid| name(**pid) == "cat").count() == 40).await;
+    let guard = guards_of(proxy.id())[0];
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    until(|| matches!(state(guard.as_raw_nonzero().get().unsigned_abs()), None | Some('Z'))).await;
+    assert!(zombies() >= 40, "only {} were left unreaped", zombies());
+    rustix::process::set_child_subreaper(None).unwrap();
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
 }
 
 // === The host's streams ===
@@ -552,6 +570,12 @@ fn zombies() -> usize {
             && name(*pid) != "mcp-proxy-guard"
     };
     processes().filter(defunct).count()
+}
+
+/// What the descriptors of a process refer to.
+fn open_in(process: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect()
 }
 
 fn guards_of(parent: u32) -> Vec<Pid> {

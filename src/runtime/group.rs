@@ -363,7 +363,7 @@ fn watch(_: Pid) -> Option<AsyncFd<OwnedFd>> {
 
 /// Whether the group has a member that is no zombie, by the list of all processes: a signal would reach zombies, too.
 #[cfg(target_os = "linux")]
-fn group_lives(leader: Pid) -> bool {
+pub(super) fn group_lives(leader: Pid) -> bool {
     let group = leader.as_raw_nonzero().get();
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return member_answers(leader);
@@ -377,7 +377,7 @@ fn group_lives(leader: Pid) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn group_lives(leader: Pid) -> bool {
+pub(super) fn group_lives(leader: Pid) -> bool {
     member_answers(leader)
 }
 

@@ -371,7 +371,10 @@ fn acknowledge() -> bool {
 impl Ward {
     /// Moves the group down the ladder as its time is up; false when it needs no more care.
     fn step(&mut self, now: Instant) -> bool {
-        if rustix::process::test_kill_process_group(self.group) == Err(rustix::io::Errno::SRCH) {
+        // Who has inherited the zombies may never reap them (the first process of many containers does not).
+        if rustix::process::test_kill_process_group(self.group) == Err(rustix::io::Errno::SRCH)
+            || !super::group::group_lives(self.group)
+        {
             return false;
         }
         let limit = if self.rung == Rung::Kill { KILLED_LIMIT } else { self.grace };
