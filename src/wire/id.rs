@@ -10,6 +10,8 @@ use super::json;
 pub struct PeerId {
     /// The token as it arrived.
     raw: CompactString,
+    /// The same with its escapes decoded, if it has any.
+    decoded: Option<Box<str>>,
 }
 
 /// The host's id of its own request.
@@ -40,7 +42,11 @@ impl PeerId {
             b'-' | b'0'..=b'9' => !token.iter().any(|b| matches!(b, b'.' | b'e' | b'E')),
             _ => false,
         };
-        lawful.then(|| Self { raw: CompactString::from(text) })
+        let decoded = text.contains('\\').then(|| {
+            let plain = json::string(token, 0..token.len()).unwrap_or_default();
+            format!("\"{plain}\"").into_boxed_str()
+        });
+        lawful.then(|| Self { raw: CompactString::from(text), decoded })
     }
 
     /// The token as it arrived.
@@ -49,19 +55,14 @@ impl PeerId {
     }
 
     /// The value: escapes of a string decoded. The quotes of a string stay, so that `1` and `"1"` differ.
-    fn key(&self) -> std::borrow::Cow<'_, str> {
-        if self.raw.contains('\\') {
-            json::string(self.raw.as_bytes(), 0..self.raw.len())
-                .map_or_else(|| self.raw.as_str().into(), |text| format!("\"{text}\"").into())
-        } else {
-            self.raw.as_str().into()
-        }
+    fn key(&self) -> &str {
+        self.decoded.as_deref().unwrap_or(&self.raw)
     }
 }
 
 impl PartialEq for PeerId {
     fn eq(&self, other: &Self) -> bool {
-        self.raw == other.raw || self.key() == other.key()
+        self.key() == other.key()
     }
 }
 
@@ -75,7 +76,7 @@ impl PartialOrd for PeerId {
 
 impl Ord for PeerId {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
+        self.key().cmp(other.key())
     }
 }
 

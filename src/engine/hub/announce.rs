@@ -52,6 +52,7 @@ impl Hub {
 
     /// Answers the lists that waited, as far as they need not wait any longer.
     pub(super) fn answer_lists(&mut self, now: Instant) {
+        let Some(until) = self.lists_until else { return };
         let waiting: Vec<(HostId, Kind)> = self
             .session
             .in_flight
@@ -65,6 +66,10 @@ impl Hub {
             if self.may_answer_list(now, kind) {
                 self.answer_list(kind, &id);
             }
+        }
+        // First lists are over: from now on every list is answered at once.
+        if until <= now || self.present().all(|child| Kind::ALL.iter().all(|kind| child.is_settled(*kind))) {
+            self.lists_until = None;
         }
     }
 
