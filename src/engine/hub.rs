@@ -29,13 +29,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use compact_str::CompactString;
+
 use super::catalog::{Catalog, Listing, Snapshots};
 use super::child::{Child, Conn, ServerId};
 use super::era::Era;
 use super::facts::Facts;
 use super::link::{ChildTag, Link, Purpose};
 use super::names::Naming;
-use super::outcome::{Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
+use super::outcome::{Digest, Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
 use super::seal::Sealer;
 use super::session::Session;
 use crate::config::{self, Config};
@@ -137,7 +140,7 @@ pub enum Effect {
         conn: Conn,
     },
     /// Write an intent down, before the outbox of that child is written.
-    Intent(Box<Row>),
+    Intent(Box<Noted>),
     /// The answer of that call was accepted by descriptor 1, or it was never sent.
     Settle(OutcomeId),
     /// The outcome of that call is unknown.
@@ -166,6 +169,33 @@ pub enum Effect {
     WatchParent,
     /// Everything is answered and all children are on their way down.
     Exit,
+}
+
+/// What is known of a call before it is sent; shares what it can with the call.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    /// The id of its outcome.
+    pub id: OutcomeId,
+    /// When it is sent.
+    pub time: UnixMs,
+    /// The server.
+    pub server: Arc<config::Server>,
+    /// The child's own name of the tool.
+    pub tool: CompactString,
+    /// The name that the host used.
+    pub exposed: CompactString,
+    /// The host's id of the request.
+    pub host_id: HostId,
+    /// The life of the child that it goes to.
+    pub generation: u32,
+    /// Our number of the request.
+    pub sequence: u64,
+    /// Of server, tool and arguments.
+    pub digest: Digest,
+    /// The arguments as JSON text; empty: there are none, or only the digest is kept.
+    pub arguments: Bytes,
+    /// The row that it repeats.
+    pub repeat_of: Option<OutcomeId>,
 }
 
 /// What is kept of a child for the next start.

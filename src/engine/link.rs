@@ -207,8 +207,8 @@ pub struct ToolCall {
     pub idempotent: bool,
     /// Whether it asks for a task.
     pub task: bool,
-    /// The arguments, for the ledger.
-    pub arguments: Bytes,
+    /// Where the arguments stand in the host's line, if they are written down.
+    pub arguments_at: Option<std::ops::Range<usize>>,
 }
 
 impl Call {

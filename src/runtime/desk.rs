@@ -13,7 +13,7 @@ use super::inflight::Intents;
 use super::ledger::{self, Ledger};
 use super::pump::Event;
 use super::shelf::Shelf;
-use crate::engine::hub::{Command, Effect, Hub};
+use crate::engine::hub::{Command, Effect, Hub, Noted};
 use crate::engine::outcome::{Intent, Kept, Loss, Row};
 use crate::wire::id::HostId;
 
@@ -154,6 +154,17 @@ impl Desk {
         }
     }
 
+    /// Effects come: what they write down is one `write` of them all.
+    pub fn hold(&mut self) {
+        self.intents.hold();
+    }
+
+    /// The effects are done: what they wrote down is in its file before any pipe is written.
+    pub fn flush(&mut self) {
+        let written = self.intents.flush();
+        self.told_once(written);
+    }
+
     /// Something is to be done.
     pub fn effect(&mut self, hub: &mut Hub, effect: Effect, shelf: &Shelf) {
         match effect {
@@ -190,19 +201,19 @@ impl Desk {
         }
     }
 
-    fn begin(&mut self, row: &Row, shelf: &Shelf) {
+    fn begin(&mut self, noted: &Noted, shelf: &Shelf) {
         let intent = Intent {
-            id: row.id,
-            time: row.time,
-            server: &row.server,
-            tool: &row.tool,
-            exposed: &row.exposed,
-            host_request_id: &row.host_request_id,
-            generation: row.generation,
-            sequence: row.sequence,
-            digest: row.digest,
-            arguments: row.arguments.as_ref().map(|kept| kept.text.as_str()),
-            repeat_of: row.repeat_of,
+            id: noted.id,
+            time: noted.time,
+            server: &noted.server.key,
+            tool: &noted.tool,
+            exposed: &noted.exposed,
+            host_request_id: noted.host_id.0.raw(),
+            generation: u64::from(noted.generation),
+            sequence: noted.sequence,
+            digest: noted.digest,
+            arguments: std::str::from_utf8(&noted.arguments).ok().filter(|text| !text.is_empty()),
+            repeat_of: noted.repeat_of,
         };
         let masker = shelf.masker();
         let written = self.intents.begin(&intent, &|text: &str| masker.mask(text));

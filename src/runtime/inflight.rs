@@ -59,6 +59,9 @@ struct Journal {
     end: u64,
     /// Where the first record begins.
     header: u64,
+    /// Records that are not yet in the file, while they are held for one write.
+    held: Vec<u8>,
+    holding: bool,
     /// The size above which it is rewritten next.
     rewrite_at: u64,
 }
@@ -149,6 +152,48 @@ impl Intents {
         written.map(drop)
     }
 
+    /// Holds records back until [`Intents::flush`], so that those of one turn are one `write`. The turn must flush
+    /// before it writes to any pipe.
+    pub fn hold(&mut self) {
+        if let Some(journal) = &mut self.file {
+            journal.holding = true;
+        }
+    }
+
+    /// Writes what was held.
+    ///
+    /// # Errors
+    /// The records could not be written; they are kept in memory in place of that, and the calls may be sent.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Some(journal) = &mut self.file else { return Ok(()) };
+        journal.holding = false;
+        self.write_held()
+    }
+
+    fn write_held(&mut self) -> io::Result<()> {
+        let Some(journal) = &mut self.file else { return Ok(()) };
+        if journal.held.is_empty() {
+            return Ok(());
+        }
+        let held = std::mem::take(&mut journal.held);
+        let (from, written) = (journal.end, journal.write(&held));
+        if written.is_err() {
+            for place in self.open.values_mut() {
+                let &mut Place::File { offset, length, .. } = place else { continue };
+                let Some(start) = offset.checked_sub(from).and_then(|start| usize::try_from(start).ok()) else {
+                    continue;
+                };
+                if let Some(record) = held.get(start..start + length as usize) {
+                    self.live -= u64::from(length);
+                    *place = Place::Memory(record.into());
+                }
+            }
+        }
+        journal.held = held;
+        journal.held.clear();
+        written.map(drop)
+    }
+
     /// Closes a call: its answer was accepted, or the ledger has its row. One `write`; an id that is not open is
     /// ignored.
     ///
@@ -159,12 +204,15 @@ impl Intents {
         self.live -= u64::from(length);
         let Some(journal) = &mut self.file else { return Ok(()) };
         if self.live == 0 && journal.end > CUT_ABOVE {
+            // Nothing that is held is open either.
+            journal.held.clear();
             return journal.cut_to(journal.header);
         }
         self.line.clear();
         record::settle(&mut self.line, id);
         journal.append(&self.line)?;
         if journal.end > journal.rewrite_at {
+            self.write_held()?;
             self.rewrite()?;
         }
         Ok(())
@@ -174,6 +222,8 @@ impl Intents {
     /// known to be lost, so that a call has one row. The
     /// record stays open until [`settle`](Self::settle) is called because the ledger has stored the row.
     pub fn lost(&mut self, id: OutcomeId, loss: &Loss) -> Option<Row> {
+        // What can't be written is found in memory.
+        let _ = self.write_held();
         self.line.clear();
         match self.open.get_mut(&id)? {
             Place::File { loss: Some(_), .. } => None,
@@ -271,7 +321,17 @@ impl Journal {
             return Err(error);
         }
         let end = header.len() as u64;
-        Ok(Self { file, path, dir: dir.to_owned(), started, end, header: end, rewrite_at: REWRITE_ABOVE })
+        Ok(Self {
+            file,
+            path,
+            dir: dir.to_owned(),
+            started,
+            end,
+            header: end,
+            held: Vec::new(),
+            holding: false,
+            rewrite_at: REWRITE_ABOVE,
+        })
     }
 
     /// Gives the file the name under which others find it.
@@ -282,8 +342,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends a line with one `write`, and tells where it begins.
+    /// Appends a line, and tells where it begins.
     fn append(&mut self, line: &[u8]) -> io::Result<u64> {
+        if self.holding {
+            let offset = self.end + self.held.len() as u64;
+            self.held.extend_from_slice(line);
+            return Ok(offset);
+        }
+        self.write(line)
+    }
+
+    /// Appends bytes with one `write`, and tells where they begin.
+    fn write(&mut self, line: &[u8]) -> io::Result<u64> {
         let written = loop {
             match self.file.write(line) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -9,6 +9,7 @@ mod reading;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,11 @@ pub struct Pump {
     to_child_events: mpsc::UnboundedSender<ChildEvent>,
     tasks: JoinSet<()>,
     exiting: Option<Exiting>,
+    /// Wakes at the next deadline.
+    timer: Pin<Box<tokio::time::Sleep>>,
+    timer_at: Option<Instant>,
+    /// The timer has rung.
+    due: bool,
     /// Bytes of children's lines that are not yet whole.
     held: usize,
     /// For tests: a child's line with this text makes its handling panic.
@@ -130,6 +136,9 @@ impl Pump {
             to_child_events,
             tasks: JoinSet::new(),
             exiting: None,
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            timer_at: None,
+            due: false,
             held: 0,
             panic_at: reading::panic_at(),
         }
@@ -167,7 +176,7 @@ impl Pump {
             self.read_child(now, conn);
         }
         self.read_host(now);
-        if self.hub.deadline().is_some_and(|at| at <= now) {
+        if std::mem::take(&mut self.due) || self.timer_at.is_some_and(|at| at <= now) {
             self.hub.handle_timeout(now);
         }
         self.do_effects(now);
@@ -185,11 +194,18 @@ impl Pump {
     }
 
     /// Waits for whatever comes first.
-    async fn wait(&mut self, reader_gone: &mut Option<std::pin::Pin<Box<impl Future<Output = ()>>>>) {
+    async fn wait(&mut self, reader_gone: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
         // With children left to read it looks once at everything else, and the reactor at the pipes, and goes on.
         let more = !self.ready.is_empty();
         let input = self.input.as_ref().filter(|_| self.hub.wants_host());
         let deadline = [self.hub.deadline(), self.exiting.map(|exiting| exiting.until)].into_iter().flatten().min();
+        if deadline != self.timer_at {
+            // Moving a timer costs more than most turns do: it is left alone while it stays the same.
+            if let Some(at) = deadline {
+                self.timer.as_mut().reset(at.into());
+            }
+            self.timer_at = deadline;
+        }
         let mut came = None;
         let mut signal = None;
         let mut gone = false;
@@ -200,7 +216,7 @@ impl Pump {
             event = self.events.recv() => came = event,
             () = readable(input) => {}
             () = writable(self.output.as_ref(), self.host_blocked) => self.host_blocked = false,
-            () = until(deadline) => {}
+            () = &mut self.timer, if deadline.is_some() => (self.due, self.timer_at) = (true, None),
             () = when(reader_gone) => gone = true,
             () = tokio::task::yield_now(), if more => {}
         }
@@ -344,6 +360,7 @@ impl Pump {
     // Outputs.
 
     fn do_effects(&mut self, now: Instant) {
+        self.desk.hold();
         while let Some(effect) = self.hub.poll_effect() {
             match effect {
                 Effect::Spawn { conn, server } => {
@@ -370,6 +387,7 @@ impl Pump {
                 other => self.desk.effect(&mut self.hub, other, &self.shelf),
             }
         }
+        self.desk.flush();
     }
 
     fn stop_child(&mut self, conn: Conn) {
@@ -384,8 +402,9 @@ impl Pump {
             && !self.host_blocked
             && !self.hub.host_outbox().is_empty()
         {
-            let pieces: Vec<IoSlice<'_>> = self.hub.host_outbox().front().take(PIECES).map(IoSlice::new).collect();
-            match output.try_write_vectored(&pieces) {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = fill(&mut pieces, self.hub.host_outbox().front());
+            match output.try_write_vectored(&pieces[..count]) {
                 Ok(count) => self.hub.host_accepted(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.host_blocked = true,
                 Err(error) => {
@@ -402,8 +421,9 @@ impl Pump {
         for (conn, child) in &mut self.children {
             while let (Some(stdin), false) = (&child.stdin, child.write_blocked) {
                 let Some(outbox) = self.hub.child_outbox(*conn).filter(|outbox| !outbox.is_empty()) else { break };
-                let pieces: Vec<IoSlice<'_>> = outbox.front().take(PIECES).map(IoSlice::new).collect();
-                match stdin.try_write_vectored(&pieces) {
+                let mut pieces = [IoSlice::new(&[]); PIECES];
+                let count = fill(&mut pieces, outbox.front());
+                match stdin.try_write_vectored(&pieces[..count]) {
                     Ok(count) => self.hub.child_accepted(*conn, count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         child.await_writable(&self.to_child_events, &mut self.tasks);
@@ -485,14 +505,12 @@ async fn writable(output: Option<&PipeOut>, blocked: bool) {
     }
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
+/// Puts what is to be written into the places for one call; tells how many it took.
+fn fill<'a>(pieces: &mut [IoSlice<'a>], front: impl Iterator<Item = &'a [u8]>) -> usize {
+    pieces.iter_mut().zip(front).map(|(place, piece)| *place = IoSlice::new(piece)).count()
 }
 
-async fn when(future: &mut Option<std::pin::Pin<Box<impl Future<Output = ()>>>>) {
+async fn when(future: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
     match future {
         Some(future) => future.as_mut().await,
         None => std::future::pending().await,

@@ -23,8 +23,6 @@ use crate::wire::method::{Method, Revision};
 use crate::wire::params::text_at;
 use crate::wire::splice::{Edit, With};
 
-/// A call of at most this many bytes of arguments keeps them as they are until it is answered.
-const ARGUMENTS_KEPT: usize = 16 * 1024;
 /// How long a call as a whole may take where neither the file nor the host table says.
 const CALL_MAX_TIME: Duration = Duration::from_secs(3600);
 
@@ -58,11 +56,10 @@ impl Hub {
             read_only: entry.read_only,
             idempotent: entry.idempotent,
             task: request.params.task.is_some() && !self.is_modern(&request.id),
-            arguments: Bytes::new(),
+            arguments_at: None,
         };
-        if let (false, Some(at)) = (tool.read_only, request.params.arguments.clone()) {
-            // A short slice keeps a short line; a long one would keep the whole of a long line alive.
-            tool.arguments = request.frame.slice(at);
+        if !tool.read_only {
+            tool.arguments_at = request.params.arguments.clone();
         }
         self.edit_arguments(server, &request, &mut edits);
         self.route(now, server, request, About::Tool(Box::new(tool)), Method::ToolsCall, edits);
@@ -356,7 +353,7 @@ impl Hub {
         }
         let allowed = call.repeat_of.is_some() || call.answers.is_some();
         let key = &self.children[server.0].config.key;
-        let arguments = (!tool.arguments.is_empty()).then_some(&tool.arguments[..]);
+        let arguments = tool.arguments_at.clone().and_then(|at| call.frame.get(at));
         let digest = self.digester.digest(key, &tool.original, arguments);
         if allowed {
             return self.send_intended(now, server, call, digest);
@@ -443,18 +440,8 @@ impl Hub {
         let outcome = OutcomeId::from_random(self.entropy.bits());
         call.outcome = Some(outcome);
         call.digest = Some(digest);
-        let row = self.row_of(now, server, &call, outcome, digest);
-        if let About::Tool(tool) = &mut call.about
-            && tool.arguments.len() > ARGUMENTS_KEPT
-        {
-            tool.arguments = Bytes::new();
-        } else if let About::Tool(tool) = &mut call.about
-            && call.frame.len() > 4 * ARGUMENTS_KEPT
-        {
-            // A short slice would keep the whole of a long line alive.
-            tool.arguments = Bytes::copy_from_slice(&tool.arguments);
-        }
-        self.effect(Effect::Intent(Box::new(row)));
+        let noted = self.noted(now, server, &call, outcome, digest);
+        self.effect(Effect::Intent(Box::new(noted)));
         self.send(now, server, call);
     }
 

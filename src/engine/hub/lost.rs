@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{Effect, Hub};
+use super::{Effect, Hub, Noted};
 use crate::engine::child::{Conn, ServerId, Waiting};
 use crate::engine::link::{About, Call, ChildTag, DEAD_MAX, Purpose};
 use crate::engine::outcome::{
@@ -36,34 +36,25 @@ impl Loss {
 
 impl Hub {
     /// What is written down before a call is sent.
-    pub(super) fn row_of(&self, now: Instant, server: ServerId, call: &Call, id: OutcomeId, digest: Digest) -> Row {
+    pub(super) fn noted(&self, now: Instant, server: ServerId, call: &Call, id: OutcomeId, digest: Digest) -> Noted {
         let child = self.child(server);
-        let time = self.unix(now);
-        let About::Tool(tool) = &call.about else { unreachable!("only tool calls have intents") };
-        let arguments = match std::str::from_utf8(&tool.arguments) {
-            Ok(text) if !text.is_empty() && self.keeps_arguments() => Some(Kept::new(text, ARGUMENTS_BOUND, &no_mask)),
-            _ => None,
+        let (tool, exposed, arguments_at) = match &call.about {
+            About::Tool(tool) => (tool.original.clone(), tool.exposed.clone(), tool.arguments_at.clone()),
+            _ => unreachable!("only tool calls have intents"),
         };
-        Row {
+        let kept = arguments_at.filter(|at| self.keeps_arguments() && at.end <= call.frame.len());
+        Noted {
             id,
-            time,
-            lost_at: time,
-            server: child.config.key.clone(),
-            tool: tool.original.to_string(),
-            exposed: tool.exposed.to_string(),
-            arguments,
-            digest,
-            host_request_id: call.host_id.0.raw().to_owned(),
-            generation: u64::from(child.generation),
+            time: self.unix(now),
+            server: std::sync::Arc::clone(&child.config),
+            tool,
+            exposed,
+            host_id: call.host_id.clone(),
+            generation: child.generation,
             sequence: call.wire.map_or(child.next_wire, |wire| wire.0),
-            reason: Reason::ProxyKilled,
-            exit: None,
-            settlement: None,
-            resolution: None,
+            digest,
+            arguments: kept.map(|at| call.frame.slice(at)).unwrap_or_default(),
             repeat_of: call.repeat_of,
-            repeated_at: None,
-            refused_at: None,
-            pid: self.about.pid,
         }
     }
 
@@ -83,11 +74,28 @@ impl Hub {
         let (Some(outcome), About::Tool(tool)) = (call.outcome, &call.about) else { return };
         let key = self.children[server.0].config.key.clone();
         let Some(digest) = call.digest else { return };
+        let noted = self.noted(now, server, call, outcome, digest);
+        let arguments = std::str::from_utf8(&noted.arguments).ok().filter(|text| !text.is_empty());
         let row = Row {
+            id: outcome,
+            time: noted.time,
             lost_at: self.unix(now),
+            server: key.clone(),
+            tool: noted.tool.to_string(),
+            exposed: noted.exposed.to_string(),
+            arguments: arguments.map(|text| Kept::new(text, ARGUMENTS_BOUND, &no_mask)),
+            digest,
+            host_request_id: noted.host_id.0.raw().to_owned(),
+            generation: u64::from(noted.generation),
+            sequence: noted.sequence,
             reason: loss.reason,
             exit: loss.exit.clone(),
-            ..self.row_of(now, server, call, outcome, digest)
+            settlement: None,
+            resolution: None,
+            repeat_of: noted.repeat_of,
+            repeated_at: None,
+            refused_at: None,
+            pid: self.about.pid,
         };
         self.guard.note(
             row.lost_at,
