@@ -1,11 +1,11 @@
 //! `mcp-proxy list`: the merged view.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
-use serde_json::Value;
 
 use super::app::Global;
 use super::client::{self, Starts};
@@ -35,6 +35,19 @@ enum KindArg {
     Templates,
 }
 
+/// What the table shows of an entry; all else is skipped unread, for it may hold numbers that fit no type of ours.
+#[derive(serde::Deserialize)]
+struct Entry {
+    name: Option<String>,
+    uri: Option<String>,
+    #[serde(rename = "uriTemplate")]
+    uri_template: Option<String>,
+    server: String,
+    original: Option<String>,
+    title: Option<String>,
+    description: Option<String>,
+}
+
 /// The lists, by the name of their argument, their member, and their entries' own name.
 const KINDS: [(KindArg, &str, &str); 4] = [
     (KindArg::Tools, "tools", "name"),
@@ -61,9 +74,9 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
     if args.json {
         return print_json(&text, wanted, out);
     }
-    let lists: Value = serde_json::from_str(&text)?;
-    for (_, member, name) in wanted {
-        let entries = lists[member].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut lists: BTreeMap<String, Vec<Entry>> = serde_json::from_str(&text)?;
+    for (_, member, _) in wanted {
+        let entries = lists.remove(*member).unwrap_or_default();
         if entries.is_empty() && args.kind.is_none() {
             continue;
         }
@@ -71,12 +84,12 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header([*member, "server", "original", "description"]);
         for entry in entries {
-            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-            let about = entry["description"].as_str().or(entry["title"].as_str()).unwrap_or_default();
+            let about = entry.description.or(entry.title).unwrap_or_default();
+            let name = entry.uri.or(entry.uri_template).or(entry.name).unwrap_or_default();
             table.add_row([
-                text(name),
-                text("server"),
-                text("original"),
+                name,
+                entry.server,
+                entry.original.unwrap_or_default(),
                 about.lines().next().unwrap_or_default().to_owned(),
             ]);
         }
@@ -104,7 +117,7 @@ fn print_json<'a>(
     wanted: impl Iterator<Item = &'a (KindArg, &'a str, &'a str)>,
     out: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
-    let lists: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(text)?;
+    let lists: BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(text)?;
     let members: Vec<String> =
         wanted.filter_map(|(_, member, _)| Some(format!("\"{member}\":{}", lists.get(*member)?))).collect();
     writeln!(out, "{{{}}}", members.join(","))?;

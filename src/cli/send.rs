@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::app::Global;
@@ -53,6 +54,58 @@ pub struct PromptArgs {
     json: bool,
 }
 
+// What is shown of a result. All else is skipped unread: it may hold numbers that fit no type of ours.
+
+#[derive(serde::Deserialize)]
+struct CallResult {
+    #[serde(default)]
+    content: Vec<Block>,
+    #[serde(rename = "structuredContent")]
+    structured: Option<Box<RawValue>>,
+    #[serde(rename = "isError")]
+    is_error: Option<bool>,
+}
+
+#[derive(serde::Deserialize)]
+struct ReadResult {
+    contents: Vec<Contents>,
+}
+
+#[derive(serde::Deserialize)]
+struct PromptResult {
+    messages: Vec<Message>,
+}
+
+#[derive(serde::Deserialize)]
+struct Message {
+    role: String,
+    content: Block,
+}
+
+#[derive(serde::Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    uri: Option<String>,
+    resource: Option<Contents>,
+}
+
+#[derive(serde::Deserialize)]
+struct Contents {
+    uri: Option<String>,
+    text: Option<String>,
+    blob: Option<String>,
+    #[serde(rename = "mimeType")]
+    mime_type: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct ErrorShown {
+    code: i64,
+    message: String,
+}
+
 /// Calls a tool.
 ///
 /// # Errors
@@ -62,17 +115,16 @@ pub fn call(global: &Global, args: &CallArgs, out: &mut dyn Write) -> anyhow::Re
     let params = format!(r#"{{"name":{},"arguments":{arguments}}}"#, json!(args.name));
     let result = ask(global, "tools/call", &params, args.json, out)?;
     let Some(result) = result else { return Ok(ExitCode::FAILURE) };
+    let result: CallResult = serde_json::from_str(result.get()).context("the result is no result of a tool")?;
     if !args.json {
-        for block in result["content"].as_array().into_iter().flatten() {
+        for block in &result.content {
             block_text(block, out)?;
         }
-        if result["content"].as_array().is_none_or(Vec::is_empty)
-            && let Some(structured) = result.get("structuredContent")
-        {
-            writeln!(out, "{structured:#}")?;
+        if let (true, Some(structured)) = (result.content.is_empty(), &result.structured) {
+            writeln!(out, "{structured}")?;
         }
     }
-    Ok(ExitCode::from(u8::from(result["isError"] == true)))
+    Ok(ExitCode::from(u8::from(result.is_error.unwrap_or_default())))
 }
 
 /// Reads a resource.
@@ -83,16 +135,14 @@ pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Re
     let params = json!({ "uri": args.uri }).to_string();
     let Some(result) = ask(global, "resources/read", &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
     if !args.json {
-        for contents in result["contents"].as_array().into_iter().flatten() {
-            if let Some(text) = contents["text"].as_str() {
+        let result: ReadResult = serde_json::from_str(result.get()).context("the result is no resource")?;
+        for contents in &result.contents {
+            if let Some(text) = &contents.text {
                 writeln!(out, "{text}")?;
             } else {
-                let length = contents["blob"].as_str().unwrap_or_default().len() / 4 * 3;
-                writeln!(
-                    out,
-                    "({}, about {length} bytes; --json shows them)",
-                    contents["mimeType"].as_str().unwrap_or("binary")
-                )?;
+                let length = contents.blob.as_deref().unwrap_or_default().len() / 4 * 3;
+                let kind = contents.mime_type.as_deref().unwrap_or("binary");
+                writeln!(out, "({kind}, about {length} bytes; --json shows them)")?;
             }
         }
     }
@@ -108,16 +158,23 @@ pub fn prompt(global: &Global, args: &PromptArgs, out: &mut dyn Write) -> anyhow
     let params = format!(r#"{{"name":{},"arguments":{arguments}}}"#, json!(args.name));
     let Some(result) = ask(global, "prompts/get", &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
     if !args.json {
-        for message in result["messages"].as_array().into_iter().flatten() {
-            write!(out, "{}: ", message["role"].as_str().unwrap_or_default())?;
-            block_text(&message["content"], out)?;
+        let result: PromptResult = serde_json::from_str(result.get()).context("the result is no prompt")?;
+        for message in &result.messages {
+            write!(out, "{}: ", message.role)?;
+            block_text(&message.content, out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Sends the request; prints the result as it came if that is wanted. `None`: it failed, and the error was told.
-fn ask(global: &Global, method: &str, params: &str, json: bool, out: &mut dyn Write) -> anyhow::Result<Option<Value>> {
+fn ask(
+    global: &Global,
+    method: &str,
+    params: &str,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<Option<Box<RawValue>>> {
     let reply = client::with(global, Starts::Needed, "waiting for the server", async |client| {
         client.open().await?;
         client.ask(method, params).await
@@ -127,15 +184,15 @@ fn ask(global: &Global, method: &str, params: &str, json: bool, out: &mut dyn Wr
             if json {
                 writeln!(out, "{result}")?;
             }
-            Ok(Some(serde_json::from_str(result.get())?))
+            Ok(Some(result))
         }
         Reply::Error(error) => {
             if json {
                 writeln!(out, "{error}")?;
                 return Ok(None);
             }
-            let value: Value = serde_json::from_str(error.get())?;
-            bail!("{} ({})", value["message"].as_str().unwrap_or_default(), value["code"])
+            let error: ErrorShown = serde_json::from_str(error.get())?;
+            bail!("{} ({})", error.message, error.code)
         }
     }
 }
@@ -145,8 +202,7 @@ fn arguments(words: &[String], typed: bool) -> anyhow::Result<String> {
     if let [one] = words
         && one.trim_start().starts_with('{')
     {
-        let object: &serde_json::value::RawValue =
-            serde_json::from_str(one).context("the arguments are no JSON object")?;
+        let object: &RawValue = serde_json::from_str(one).context("the arguments are no JSON object")?;
         return Ok(object.get().to_owned());
     }
     let mut object = Map::new();
@@ -159,13 +215,14 @@ fn arguments(words: &[String], typed: bool) -> anyhow::Result<String> {
     Ok(Value::from(object).to_string())
 }
 
-fn block_text(block: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
-    match block["type"].as_str().unwrap_or_default() {
-        "text" => writeln!(out, "{}", block["text"].as_str().unwrap_or_default())?,
-        "resource_link" => writeln!(out, "{}", block["uri"].as_str().unwrap_or_default())?,
+fn block_text(block: &Block, out: &mut dyn Write) -> anyhow::Result<()> {
+    let resource = block.resource.as_ref();
+    match block.kind.as_str() {
+        "text" => writeln!(out, "{}", block.text.as_deref().unwrap_or_default())?,
+        "resource_link" => writeln!(out, "{}", block.uri.as_deref().unwrap_or_default())?,
         "resource" => {
-            let resource = &block["resource"];
-            writeln!(out, "{}", resource["text"].as_str().or(resource["uri"].as_str()).unwrap_or_default())?;
+            let text = resource.and_then(|contents| contents.text.as_deref().or(contents.uri.as_deref()));
+            writeln!(out, "{}", text.unwrap_or_default())?;
         }
         other => writeln!(out, "({other}; --json shows it)")?,
     }
