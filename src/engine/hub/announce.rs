@@ -151,15 +151,22 @@ impl Hub {
                 continue;
             }
             self.announce[index] = None;
-            let news = kinds.iter().any(|kind| {
-                let revision = self.catalog.snapshot(*kind).revision();
-                self.given[*kind as usize] != Some(revision)
-            });
-            if news {
+            if self.is_news(kinds) {
                 self.announce_to_listens(index);
                 self.notify_host(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
             }
         }
+    }
+
+    /// Whether the host has a list of theirs that is old, or none at all. A list that it waits for will be new. Resources
+    /// and templates share one word: a host that lists only one of them is not told of the other.
+    fn is_news(&self, kinds: &[Kind]) -> bool {
+        let given = |kind: &Kind| self.given[*kind as usize];
+        let awaited =
+            |kind: &Kind| self.session.in_flight.values().any(|flight| flight.place == Place::List { kind: *kind });
+        let old = |kind: &Kind| given(kind).is_some_and(|given| given != self.catalog.snapshot(*kind).revision());
+        kinds.iter().any(|kind| old(kind) && !awaited(kind))
+            || kinds.iter().all(|kind| given(kind).is_none() && !awaited(kind))
     }
 
     /// A notification of ours; it waits for `notifications/initialized`. Told twice, it is told once.
