@@ -57,6 +57,8 @@ pub enum Phase {
         id: HostId,
         /// When it is answered with what is known.
         until: Instant,
+        /// A host that does not wait has said `notifications/initialized` already.
+        initialized: bool,
     },
     /// `initialize` was answered.
     Open,

@@ -276,7 +276,7 @@ impl Hub {
         let Some(method) = envelope.method.clone().and_then(|at| Method::from_token(&line[at])) else { return };
         let Ok(params) = Params::read(line, envelope.params.clone()) else { return };
         match method {
-            Method::Initialized if self.session.phase == Phase::Open => self.host_initialized(),
+            Method::Initialized => self.note_initialized(),
             Method::Cancelled => {
                 if let Some(id) = params.request_id.and_then(|at| PeerId::from_token(&line[at])) {
                     self.host_cancelled(now, &HostId(id), line);
@@ -289,7 +289,16 @@ impl Hub {
         }
     }
 
-    fn host_initialized(&mut self) {
+    /// A host that sends everything at once says it before it has the answer to `initialize`.
+    fn note_initialized(&mut self) {
+        match &mut self.session.phase {
+            Phase::Opening { initialized, .. } => *initialized = true,
+            Phase::Open => self.host_initialized(),
+            Phase::Unopened | Phase::Initialized => {}
+        }
+    }
+
+    pub(super) fn host_initialized(&mut self) {
         self.session.phase = Phase::Initialized;
         for text in std::mem::take(&mut self.session.held) {
             let tag = super::HostTag { server: None, settles: 0 };

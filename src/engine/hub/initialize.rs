@@ -30,7 +30,8 @@ impl Hub {
             host = %self.session.client.name, version = %self.session.client.version,
             protocol = self.session.revision.as_str(), "the host opened the session"
         );
-        self.session.phase = Phase::Opening { id: request.id, until: now + self.config.proxy.initialize_wait };
+        self.session.phase =
+            Phase::Opening { id: request.id, until: now + self.config.proxy.initialize_wait, initialized: false };
         self.opened(now);
         self.answer_initialize(now);
     }
@@ -76,14 +77,17 @@ impl Hub {
 
     /// Answers `initialize` if all children are known, or if its time is over.
     pub(super) fn answer_initialize(&mut self, now: Instant) {
-        let Phase::Opening { id, until } = &self.session.phase else { return };
+        let Phase::Opening { id, until, initialized } = &self.session.phase else { return };
         if now < *until && !self.present().all(crate::engine::child::Child::is_known) {
             return;
         }
-        let id = id.clone();
+        let (id, initialized) = (id.clone(), *initialized);
         self.session.phase = Phase::Open;
         let result = self.initialize_result();
         self.answer(&id, &result.to_string());
+        if initialized {
+            self.host_initialized();
+        }
     }
 
     fn initialize_result(&self) -> Value {

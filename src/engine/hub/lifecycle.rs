@@ -512,8 +512,8 @@ impl Hub {
     /// Gives a request that is still open its one answer.
     fn abandon(&mut self, now: Instant, id: &HostId) {
         use crate::wire::code::{RpcError, UNAVAILABLE};
-        if let crate::engine::session::Phase::Opening { .. } = self.session.phase {
-            self.session.phase = crate::engine::session::Phase::Opening { id: id.clone(), until: now };
+        if let crate::engine::session::Phase::Opening { until, .. } = &mut self.session.phase {
+            *until = now;
             self.answer_initialize(now);
         }
         let error = RpcError::new(UNAVAILABLE, "The proxy is ending. The request was not sent.")
