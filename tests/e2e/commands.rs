@@ -1,0 +1,177 @@
+//! Commands that need no host: `check`, `list`, `call`, `read`, `prompt`.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Setup, raw_elements, raw_member};
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn data(output: &Output, code: i32) -> Value {
+    assert_eq!(output.status.code(), Some(code), "{}\n{}", out(output), err(output));
+    serde_json::from_str(&out(output)).unwrap_or_else(|error| panic!("{error}: {}", out(output)))
+}
+
+#[test]
+fn check_says_that_all_is_well() {
+    let setup = Setup::new().server("a", "").server("b", "");
+    let output = setup.run(&["check"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(out(&output).contains("2 servers"), "{}", out(&output));
+    assert_eq!(data(&setup.run(&["check", "--json"]), 0), json!({ "ok": true, "faults": [] }));
+}
+
+#[test]
+fn check_tells_every_fault_with_its_place() {
+    let setup = Setup::new()
+        .proxy("page_sise = 3")
+        .tuned("a", "", "start_timeout = \"soon\"\nenabeld = true")
+        .table("[servers.c]\nurl = 7\n");
+    let output = setup.run(&["check", "--json"]);
+    let report = data(&output, 1);
+    assert_eq!(report["ok"], false);
+    let faults = report["faults"].as_array().unwrap();
+    for (key, server) in
+        [("page_sise", Value::Null), ("start_timeout", json!("a")), ("enabeld", json!("a")), ("url", json!("c"))]
+    {
+        let fault = faults.iter().find(|fault| fault["key"].as_str().is_some_and(|k| k.ends_with(key)));
+        let fault = fault.unwrap_or_else(|| panic!("{key} is not in {report:#}"));
+        assert_eq!(fault["server"], server, "{fault:#}");
+        assert!(fault["line"].as_u64().unwrap() > 0 && fault["column"].as_u64().unwrap() > 0, "{fault:#}");
+        assert!(fault["file"].as_str().unwrap().ends_with("mcp-proxy.toml"), "{fault:#}");
+        assert!(!fault["message"].as_str().unwrap().is_empty());
+    }
+    let help =
+        faults.iter().find(|fault| fault["key"].as_str().unwrap().ends_with("enabeld")).unwrap()["help"].to_string();
+    assert!(help.contains("enabled"), "the nearest key: {help}");
+    let text = setup.run(&["check"]);
+    assert_eq!(text.status.code(), Some(1));
+    assert!(out(&text).contains("enabled") && !out(&text).contains('\u{1b}'), "no colours when piped: {}", out(&text));
+}
+
+#[test]
+fn check_starts_every_server_and_shows_how_it_does() {
+    let setup = Setup::new().server("a", "odd=noschema");
+    let report = data(&setup.run(&["check", "--start", "--json"]), 0);
+    let server = &report["servers"][0];
+    assert_eq!((&report["ok"], &server["name"], &server["state"]), (&json!(true), &json!("a"), &json!("ready")));
+    assert!(server["problems"].to_string().contains("noschema"), "{server:#}");
+    let setup = setup.tuned("bad", "crashinit=3", "restart = { policy = \"never\" }");
+    let report = data(&setup.run(&["check", "--start", "--json"]), 1);
+    assert_eq!((&report["ok"], &report["servers"][1]["state"]), (&json!(false), &json!("failed")));
+    let text = setup.run(&["check", "--start"]);
+    assert_eq!(text.status.code(), Some(1));
+    assert!(out(&text).contains("bad") && out(&text).contains("failed"), "{}", out(&text));
+}
+
+#[test]
+fn check_warns_of_remote_servers() {
+    let setup = Setup::new().server("a", "").table("[servers.docs]\nurl = \"https://docs.example.com/mcp\"\n");
+    let report = data(&setup.run(&["check", "--json"]), 0);
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["faults"][0]["server"], "docs", "{report:#}");
+}
+
+#[test]
+fn list_prints_the_protocols_objects_with_their_origin() {
+    let setup = Setup::new()
+        .server("a", "only tools=2 prompts=1")
+        .server("b", "only tools=1 resources=1 templates=1 odd=numbers");
+    let output = setup.run(&["list", "--json"]);
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let tools = raw_elements(&raw_member(&text, "tools").unwrap());
+    assert_eq!(tools.len(), 4);
+    let origin = |entry: &str| {
+        (
+            raw_member(entry, "name").unwrap(),
+            raw_member(entry, "server").unwrap(),
+            raw_member(entry, "original").unwrap(),
+        )
+    };
+    let expected = (r#""a__tool_000""#.to_owned(), r#""a""#.to_owned(), r#""tool_000""#.to_owned());
+    assert_eq!(origin(&tools[0]), expected);
+    assert!(text.contains(r#""default":1e400"#), "byte for byte: {text}");
+    for (kind, count) in [("prompts", 1), ("resources", 1), ("resourceTemplates", 1)] {
+        assert_eq!(raw_elements(&raw_member(&text, kind).unwrap()).len(), count, "{kind}");
+    }
+    let only = out(&setup.run(&["list", "prompts", "--json"]));
+    assert!(raw_member(&only, "prompts").is_some() && raw_member(&only, "tools").is_none(), "{only}");
+    let table = setup.run(&["list", "tools"]);
+    assert!(out(&table).contains("a__tool_001") && !out(&table).contains('\u{1b}'), "{}", out(&table));
+    assert_eq!(err(&table), "", "nothing but the data when piped");
+}
+
+#[test]
+fn list_tells_what_is_missing_beside_the_data() {
+    let setup =
+        Setup::new().server("a", "only tools=1").tuned("bad", "crashinit=3", "restart = { policy = \"never\" }");
+    let output = setup.run(&["list", "tools"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("a__tool_000"));
+    assert!(err(&output).contains("bad"), "{}", err(&output));
+}
+
+#[test]
+fn call_takes_pairs_and_json_and_prints_what_came() {
+    let setup = Setup::new().server("a", "");
+    let output = setup.run(&["call", "a__echo", "n=3", "text=hello world", "list=[1,2]", "empty="]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let first = out(&output).lines().next().unwrap().to_owned();
+    assert_eq!(first, r#"{"n":3,"text":"hello world","list":[1,2],"empty":""}"#);
+    let arguments = r#"{ "n" : 9007199254740993, "e":1e400, "z":{"b":1,"a":null} }"#;
+    let exact = setup.run(&["call", "a__structured", arguments, "--json"]);
+    let text = out(&exact);
+    assert_eq!(raw_member(&text, "structuredContent").unwrap(), arguments, "{text}");
+    assert_eq!(raw_member(&raw_member(&text, "_meta").unwrap(), "arguments").unwrap(), arguments);
+    assert_eq!(text.lines().count(), 1, "one object and nothing else");
+    assert_eq!(err(&exact), "", "nothing but the data when piped");
+}
+
+#[test]
+fn call_fails_with_the_reason_on_stderr() {
+    let setup = Setup::new().server("a", "");
+    let unknown = setup.run(&["call", "a__nope"]);
+    assert_eq!((unknown.status.code(), out(&unknown)), (Some(1), String::new()));
+    assert!(err(&unknown).contains("a__nope"), "{}", err(&unknown));
+    let failed = setup.run(&["call", "a__is_error", "text=it failed"]);
+    assert_eq!((failed.status.code(), out(&failed).trim()), (Some(1), "it failed"));
+    let error = data(&setup.run(&["call", "a__reply_error", "code=-32099", "--json"]), 1);
+    assert_eq!(error["code"], -32099);
+    let lost = setup.run(&["call", "a__kill"]);
+    assert_eq!(lost.status.code(), Some(1));
+    assert!(err(&lost).contains("SIGKILL") && err(&lost).contains("u-"), "{}", err(&lost));
+    assert_eq!(setup.run(&["call"]).status.code(), Some(2));
+    assert_eq!(setup.run(&["call", "a__echo", "no-pair"]).status.code(), Some(1));
+    assert_eq!(setup.run(&["frobnicate"]).status.code(), Some(2));
+}
+
+#[test]
+fn read_and_prompt_print_their_texts() {
+    let setup = Setup::new().server("a", "");
+    assert_eq!(out(&setup.run(&["read", "a+mem:///hello"])), "a mem:///hello\n");
+    let exact = out(&setup.run(&["read", "a+mem:///blob", "--json"]));
+    assert_eq!(
+        exact,
+        "{\"contents\":[{\"uri\":\"a+mem:///blob\",\"mimeType\":\"application/octet-stream\",\"blob\":\"AAEC/w==\",\"x_future\":1.0}]}\n"
+    );
+    let missing = setup.run(&["read", "a+mem:///missing"]);
+    assert_eq!((missing.status.code(), out(&missing)), (Some(1), String::new()));
+    let prompt = out(&setup.run(&["prompt", "a__greet", "name=N", "tone=3"]));
+    assert!(
+        prompt.starts_with("user: a ") && prompt.contains(r#""tone":"3""#),
+        "values of prompts are strings: {prompt}"
+    );
+    let exact = out(&setup.run(&["prompt", "a__embed", "--json"]));
+    assert!(exact.contains(r#""n":1e400"#) && exact.contains("a+mem:///hello"), "{exact}");
+    let status: Value = serde_json::from_str(&out(&setup.run(&["read", "mcp-proxy://status"]))).unwrap();
+    assert_eq!(status["servers"][0]["name"], "a");
+}
