@@ -201,6 +201,7 @@ async fn read_stderr(
     let mut framer = Framer::new(STDERR_LINE);
     let mut window = tokio::time::Instant::now();
     let (mut lines, mut dropped) = (0_u32, 0_u64);
+    let panic_at = super::pump::panic_at();
     loop {
         if stderr.readable().await.is_err() {
             break;
@@ -218,7 +219,10 @@ async fn read_stderr(
             (window, lines, dropped) = (tokio::time::Instant::now(), 0, 0);
         }
         let last = ended.then(|| framer.finish()).flatten();
-        while let Some(frame) = framer.next_frame().or_else(|| None) {
+        while let Some(frame) = framer.next_frame() {
+            if let (Some(text), Frame::Line(line)) = (&panic_at, &frame) {
+                assert!(!super::pump::holds(line, text), "as MCP_PROXY_TEST_PANIC asks for");
+            }
             tell(conn, &name, &frame, &shelf, &events, &mut lines, &mut dropped);
         }
         if let Some(frame) = last {

@@ -6,6 +6,8 @@
 
 mod reading;
 
+pub(super) use reading::{holds, panic_at};
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -140,7 +142,7 @@ impl Pump {
             timer_at: None,
             due: false,
             held: 0,
-            panic_at: reading::panic_at(),
+            panic_at: panic_at(),
         }
     }
 

@@ -104,17 +104,18 @@ impl Pump {
     }
 }
 
-fn holds(line: &[u8], text: &str) -> bool {
+/// Whether a line has that text in it.
+pub(in crate::runtime) fn holds(line: &[u8], text: &str) -> bool {
     memchr::memmem::find(line, text.as_bytes()).is_some()
 }
 
 /// In builds for tests a line with the text of `MCP_PROXY_TEST_PANIC` makes its handling panic.
 #[cfg(any(debug_assertions, feature = "test-fakes"))]
-pub(super) fn panic_at() -> Option<String> {
+pub(in crate::runtime) fn panic_at() -> Option<String> {
     std::env::var("MCP_PROXY_TEST_PANIC").ok()
 }
 
 #[cfg(not(any(debug_assertions, feature = "test-fakes")))]
-pub(super) fn panic_at() -> Option<String> {
+pub(in crate::runtime) fn panic_at() -> Option<String> {
     None
 }
