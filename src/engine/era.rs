@@ -217,7 +217,8 @@ mod tests {
         assert_eq!(code(r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#), -32602);
         let good = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}"#;
         assert!(sender(good.as_bytes(), &(0..good.len())).unwrap().capabilities.elicitation_form);
-        let bad = good.replace("}}", "},\"io.modelcontextprotocol/logLevel\":\"loud\"}");
+        let open = good.strip_suffix('}').unwrap();
+        let bad = format!("{open},\"io.modelcontextprotocol/logLevel\":\"loud\"}}");
         assert_eq!(code(&bad), -32602);
         assert!(is_modern(good.as_bytes(), Some(&(0..good.len()))));
         assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..18))));
