@@ -37,6 +37,14 @@ pub(crate) struct Host {
     pub(super) setup: Setup,
 }
 
+/// What tells the kind of a message.
+#[derive(serde::Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+}
+
 impl Host {
     // Sending.
 
@@ -89,11 +97,13 @@ impl Host {
         if self.last.len() > 30 {
             self.last.pop_front();
         }
+        // One walk, for it may be 32 MiB; what is no object (an array of answers) is walked again.
+        let (id, method) = match serde_json::from_str::<Envelope<'_>>(&raw) {
+            Ok(envelope) => (envelope.id.map(|id| id.get().to_owned()), envelope.method),
+            Err(_) if serde_json::from_str::<&RawValue>(&raw).is_ok() => (None, None),
+            Err(error) => self.fail(&format!("a line that is no JSON: {error}")),
+        };
         let message = Message { raw };
-        if let Err(error) = serde_json::from_str::<&RawValue>(&message.raw) {
-            self.fail(&format!("a line that is no JSON: {error}"));
-        }
-        let (id, method) = (message.raw_member("id"), message.raw_member("method"));
         match (id, method) {
             (Some(_), Some(_)) => self.requests.push_back(message),
             (None, Some(_)) => self.notifications.push_back(message),
