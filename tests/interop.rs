@@ -1,0 +1,25 @@
+//! Other people's protocol code on both sides of the proxy.
+//!
+//! Always: `rmcp`, the Rust SDK, as the host's client and (in `examples/`) as the servers behind the proxy. With the
+//! feature `real-servers`: npm's and PyPI's reference servers, each given one script directly and through the proxy,
+//! and the SDKs of TypeScript and Python and the Inspector as hosts; `tests/real/install.sh` puts them in place.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "also in the helpers of tests a panic is the right end")]
+
+#[path = "interop/place.rs"]
+mod place;
+#[path = "interop/sdk.rs"]
+mod sdk;
+
+#[cfg(feature = "real-servers")]
+#[path = "interop/clients.rs"]
+mod clients;
+#[cfg(feature = "real-servers")]
+#[path = "interop/compare.rs"]
+mod compare;
+#[cfg(feature = "real-servers")]
+#[path = "interop/peer.rs"]
+mod peer;
+#[cfg(feature = "real-servers")]
+#[path = "interop/script.rs"]
+mod script;
