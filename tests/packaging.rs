@@ -1,4 +1,9 @@
 //! What is shipped beside the crate is built by its script and starts.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "also in the helpers of tests a panic is the right end, and a word on what was skipped"
+)]
 
 use std::path::Path;
 use std::process::Command;

@@ -59,7 +59,7 @@ impl Hub {
             arguments_at: None,
         };
         if !tool.read_only {
-            tool.arguments_at = request.params.arguments.clone();
+            tool.arguments_at.clone_from(&request.params.arguments);
         }
         self.edit_arguments(server, &request, &mut edits);
         self.route(now, server, request, About::Tool(Box::new(tool)), Method::ToolsCall, edits);
