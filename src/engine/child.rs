@@ -64,6 +64,8 @@ pub struct Child {
     pub record: Record,
     /// Which era it speaks, as far as that was found out.
     pub verdict: Option<Verdict>,
+    /// It asks while several calls run: under a modern host one runs at a time.
+    pub interactive: bool,
     /// It ended on the first message of its last life, and is tried with the other one.
     pub tried_other: bool,
     /// The log level that a modern host's requests set, a place in `LOG_LEVELS`.
@@ -75,7 +77,7 @@ pub struct Child {
 }
 
 /// Which era a server speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Verdict {
     /// Only the handshake.
     LegacyOnly,
@@ -219,6 +221,7 @@ impl Child {
             part: None,
             record: Record::default(),
             verdict: None,
+            interactive: false,
             tried_other: false,
             level: None,
             no_ping: false,
@@ -231,6 +234,8 @@ impl Child {
         self.facts = Some(known.facts);
         self.listing = known.listing;
         self.listed = [true; 4];
+        self.verdict = known.verdict;
+        self.interactive = known.interactive;
     }
 
     /// Bytes that wait for it: in its outbox, and of calls that wait for its start.

@@ -7,6 +7,7 @@
 
 mod announce;
 mod answer;
+mod asks;
 mod calls;
 mod control;
 mod from_child;
@@ -24,6 +25,7 @@ mod reverse;
 mod rounds;
 mod status;
 mod tasks;
+mod urls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -33,7 +35,7 @@ use bytes::Bytes;
 use compact_str::CompactString;
 
 use super::catalog::{Catalog, Listing, Snapshots};
-use super::child::{Child, Conn, ServerId};
+use super::child::{Child, Conn, ServerId, Verdict};
 use super::era::Era;
 use super::facts::Facts;
 use super::link::{ChildTag, Link, Purpose};
@@ -88,6 +90,8 @@ pub struct Hub {
     consumed: VecDeque<u64>,
     /// Rounds of questions of modern children, put to a legacy host.
     rounds: BTreeMap<u64, rounds::Round>,
+    /// URL elicitations of which children said that they are over: server and id.
+    urls_done: VecDeque<(String, String)>,
     sealer: Sealer,
     /// Edits of the message at hand; kept for its room.
     scratch: Vec<Edit>,
@@ -205,6 +209,10 @@ pub struct Known {
     pub facts: Facts,
     /// Its lists.
     pub listing: Listing,
+    /// Which era it speaks.
+    pub verdict: Option<Verdict>,
+    /// It asks while several calls run.
+    pub interactive: bool,
 }
 
 /// What a piece of the host's outbox belongs to.
@@ -276,6 +284,7 @@ impl Hub {
             parked: BTreeMap::new(),
             consumed: VecDeque::new(),
             rounds: BTreeMap::new(),
+            urls_done: VecDeque::new(),
             sealer: Sealer::new(&entropy.seed),
             scratch: Vec::new(),
             elicitations: BTreeMap::new(),

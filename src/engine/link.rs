@@ -37,6 +37,8 @@ pub struct Link {
     pub outbox: Outbox<ChildTag>,
     /// Its own requests that are open at the host.
     pub questions: BTreeMap<ChildId, OurId>,
+    /// Its questions for roots that wait for a call of a modern host, and until when.
+    pub roots_wanted: Vec<(ChildId, Instant)>,
     /// Progress tokens of calls that became tasks, by our number, until the task is over.
     pub task_tokens: BTreeMap<WireId, PeerId>,
     /// Task ids of the host that this child started there (2025-11-25).
@@ -166,6 +168,8 @@ pub struct Call {
 pub struct Answers {
     /// `inputResponses` as JSON text; `None`: as the host sent them, or none.
     pub responses: Option<String>,
+    /// Before it is sent, word is awaited that these URL elicitations are done.
+    pub urls: Vec<String>,
     /// The child's exact `requestState` as a JSON string; `None`: it gave none.
     pub state: Option<String>,
 }
@@ -231,6 +235,7 @@ impl Link {
             dead: BTreeMap::new(),
             outbox: Outbox::new(),
             questions: BTreeMap::new(),
+            roots_wanted: Vec::new(),
             task_tokens: BTreeMap::new(),
             host_tasks: BTreeSet::new(),
             wake: None,

@@ -21,6 +21,13 @@ pub enum Kind {
         /// What it gave; `None`: nothing.
         state: Option<String>,
     },
+    /// Our own question for roots, before a call.
+    Roots,
+    /// URLs that a person visits before the call goes out anew, by the child's ids.
+    Urls {
+        /// Those ids, in the order of the keys.
+        ids: Vec<String>,
+    },
     /// The repeat guard's question.
     Own {
         /// The row.

@@ -38,6 +38,8 @@ pub struct Session {
     pub watches: BTreeMap<(ServerId, String), String>,
     /// The last sender of a modern request, for what we ask on our own behalf.
     pub sender: Option<Arc<Sender>>,
+    /// The roots that a modern host named last, as the result of `roots/list`, and when.
+    pub roots: Option<(String, Instant)>,
     /// Open `subscriptions/listen` requests.
     pub listens: BTreeMap<HostId, Listen>,
     /// Number of the next request to the host.
@@ -184,6 +186,7 @@ impl Session {
             log_level: None,
             watches: BTreeMap::new(),
             sender: None,
+            roots: None,
             listens: BTreeMap::new(),
             next_question: 1,
             next_batch: 1,

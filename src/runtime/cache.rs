@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::shelf::Shelf;
 use crate::config::Server;
 use crate::engine::catalog::Listing;
+use crate::engine::child::Verdict;
 use crate::engine::facts::{Facts, ServerCapabilities};
 use crate::engine::hub::Known;
 use crate::wire::method::Revision;
@@ -28,6 +29,10 @@ struct File {
     capabilities: ServerCapabilities,
     instructions: Option<String>,
     identity: String,
+    #[serde(default)]
+    verdict: Option<Verdict>,
+    #[serde(default)]
+    interactive: bool,
     tools: Vec<Box<RawValue>>,
     prompts: Vec<Box<RawValue>>,
     resources: Vec<Box<RawValue>>,
@@ -63,6 +68,8 @@ pub fn read(dir: &Path, server: &Server, config_path: &Path, shelf: &Shelf) -> O
             templates: raw(file.templates),
             ..Listing::default()
         },
+        verdict: file.verdict,
+        interactive: file.interactive,
     })
 }
 
@@ -85,6 +92,8 @@ fn try_write(dir: &Path, path: &Path, server: &Server, known: &Known) -> std::io
         capabilities: known.facts.capabilities,
         instructions: known.facts.instructions.clone(),
         identity: known.facts.identity.clone(),
+        verdict: known.verdict,
+        interactive: known.interactive,
         tools: raw(&known.listing.tools)?,
         prompts: raw(&known.listing.prompts)?,
         resources: raw(&known.listing.resources)?,

@@ -155,7 +155,7 @@ impl Hub {
         self.send_pieces(None, 0, &pieces);
     }
 
-    fn settle_now(&mut self, outcome: Option<OutcomeId>) {
+    pub(super) fn settle_now(&mut self, outcome: Option<OutcomeId>) {
         if let Some(outcome) = outcome {
             self.effect(super::Effect::Settle(outcome));
         }

@@ -276,6 +276,9 @@ impl Hub {
             wire: None,
             repeat_of: request.repeat_of,
         };
+        if call.answers.as_ref().is_some_and(|answers| !answers.urls.is_empty()) {
+            return self.hold_for_urls(now, server, call);
+        }
         self.offer(now, server, Box::new(call));
     }
 
@@ -306,7 +309,12 @@ impl Hub {
     pub(super) fn admit(&mut self, now: Instant, server: ServerId, call: Box<Call>) {
         let may_look = self.rows_until.is_none_or(|until| until <= now) || !call.is_recorded();
         if may_look && self.child_mut(server).ready_link().is_some() {
-            return self.guarded(now, server, call);
+            if !self.must_wait_for_slot(server, &call) {
+                return if self.asks_for_roots(now, server, &call) { () } else { self.guarded(now, server, call) };
+            }
+            let until = now + self.child(server).config.start_timeout;
+            self.place(&call.host_id, Place::Waiting(server));
+            return self.child_mut(server).waiting.push_back(Waiting::Call { call, until });
         }
         if let Some(error) = self.hopeless(now, server) {
             return self.answer_error_from(&call.host_id, Some(server), &error);

@@ -179,7 +179,7 @@ impl Hub {
             self.lose(now, conn, wire, &call, &loss);
             return self.drained(now, server);
         }
-        if self.keep_answer(&call, line, envelope) {
+        if self.keep_answer(now, &call, line, envelope) {
             return self.drained(now, server);
         }
         let id_at = envelope.id.clone().unwrap_or_default();
@@ -232,6 +232,9 @@ impl Hub {
                     era::to_modern(line, result, hints, &self.server_info(), &mut edits);
                 }
             }
+        } else if era == Era::Legacy && self.urls_required(now, conn, &call, line) {
+            self.settle_now(call.outcome);
+            return self.drained(now, server);
         } else if let (Method::ResourcesRead, Some(error)) = (call.method, &envelope.error) {
             self.expose_error_uri(server, era, call.modern.is_some(), line, error, &mut edits);
         }
@@ -320,7 +323,7 @@ impl Hub {
             Method::PromptsChanged => self.child_list_changed(now, conn, &[Kind::Prompts]),
             Method::ResourcesChanged => self.child_list_changed(now, conn, &[Kind::Resources, Kind::Templates]),
             Method::ResourceUpdated => self.child_updated(conn, line, &params),
-            Method::ElicitationComplete => self.elicitation_complete(conn, line, &params),
+            Method::ElicitationComplete => self.elicitation_complete(now, conn, line, &params),
             Method::TaskStatus => self.child_task_status(conn, line, &params),
             _ => {}
         }

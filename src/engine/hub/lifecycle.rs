@@ -391,7 +391,7 @@ impl Hub {
         }
     }
 
-    fn dispatch_again(&mut self, now: Instant, id: &HostId, frame: bytes::Bytes) {
+    pub(super) fn dispatch_again(&mut self, now: Instant, id: &HostId, frame: bytes::Bytes) {
         use crate::wire::message::{Line, read};
         let Line::One(envelope) = read(&frame) else { return };
         let Ok(params) = crate::wire::params::Params::read(&frame, envelope.params.clone()) else { return };
@@ -399,6 +399,9 @@ impl Hub {
         let method = crate::wire::method::Method::from_token(&token);
         let id_at = envelope.id.unwrap_or_default();
         let request = super::from_host::Request::new(id.clone(), frame, id_at, params);
+        if self.is_modern(id) {
+            return self.modern_request(now, method, &token, request);
+        }
         self.dispatch(now, method, &token, request);
     }
 
@@ -450,6 +453,7 @@ impl Hub {
             let conn = link.conn;
             self.end_life(now, conn, None, "the server was replaced or stopped");
         }
+        self.slot_free(now, id);
         if self.stopping.is_some() {
             self.finish_when_idle(now);
         }

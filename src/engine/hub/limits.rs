@@ -24,8 +24,9 @@ impl Hub {
             .and_then(|link| child.config.ping_interval.map(|interval| link.last_traffic + interval));
         let idle = idle_stop(child);
         let stream = link.and_then(|link| link.listening.reopen_at);
+        let roots = link.and_then(|link| link.roots_wanted.first().map(|(_, until)| *until));
         let wake = link.and_then(|link| link.wake);
-        [state, ping, idle, stream, wake].into_iter().flatten().chain(waiting).chain(pages).min()
+        [state, ping, idle, stream, roots, wake].into_iter().flatten().chain(waiting).chain(pages).min()
     }
 
     /// Does what is due at a child.
@@ -48,6 +49,7 @@ impl Hub {
             }
         }
         self.reopen_stream(now, conn);
+        self.roots_due(now, conn);
         self.drive_pagers(now, conn);
         self.ping_if_due(now, id);
     }
@@ -89,10 +91,12 @@ impl Hub {
         let (gone, stay): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.child_mut(id).waiting).into_iter().partition(over);
         self.child_mut(id).waiting = stay.into();
-        let reason = self.child(id).record.last_error.clone().map_or_else(
-            || "it was not ready within start_timeout".to_owned(),
-            |error| format!("it was not ready within start_timeout; {error}"),
-        );
+        let turn = matches!(self.child(id).state, State::Ready { .. }) && self.child(id).interactive;
+        let reason = if turn {
+            "another call to it did not end in time, and it takes one at a time".to_owned()
+        } else {
+            self.late_reason(id)
+        };
         for waiting in gone {
             let host_id = match waiting {
                 Waiting::Call { call, .. } => call.host_id,
@@ -101,6 +105,13 @@ impl Hub {
             let error = self.unavailable(now, id, &reason);
             self.answer_error_from(&host_id, Some(id), &error);
         }
+    }
+
+    fn late_reason(&self, id: ServerId) -> String {
+        self.child(id).record.last_error.clone().map_or_else(
+            || "it was not ready within start_timeout".to_owned(),
+            |error| format!("it was not ready within start_timeout; {error}"),
+        )
     }
 
     fn drain_over(&mut self, now: Instant, id: ServerId) {

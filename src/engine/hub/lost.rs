@@ -62,11 +62,14 @@ impl Hub {
     pub(super) fn lose(&mut self, now: Instant, conn: Conn, wire: WireId, call: &Call, loss: &Loss) {
         self.write_loss(now, conn.server, call, loss);
         let error = self.loss_error(conn, wire, call, loss);
-        self.keep_loss(call, &error);
+        let kept = self.keep_loss(call, &error);
         let child = self.child_mut(conn.server);
         child.record.calls += 1;
         child.record.errors += 1;
-        self.answer_error_from(&call.host_id, Some(conn.server), &error);
+        // Its id may be that of another request by now.
+        if !kept {
+            self.answer_error_from(&call.host_id, Some(conn.server), &error);
+        }
     }
 
     /// The row of a lost call, if it has one.

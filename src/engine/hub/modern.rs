@@ -260,9 +260,11 @@ impl Hub {
                     return self.answer_error(&request.id, &bad_state("it belongs to another server"));
                 }
                 request.answers =
-                    Some(Box::new(Answers { responses: None, state: state.map(|state| text::quoted(&state)) }));
+                    Some(Box::new(Answers { state: state.map(|state| text::quoted(&state)), ..Answers::default() }));
                 self.dispatch(now, Some(method), b"", request);
             }
+            seal::Kind::Roots => self.roots_answered(now, method, request, &sealed.server),
+            seal::Kind::Urls { ids } => self.urls_answered(now, method, request, &sealed.server, ids),
             seal::Kind::Own { of } => self.repeat_answered(now, request, &of),
         }
     }

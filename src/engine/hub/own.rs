@@ -476,14 +476,19 @@ impl Hub {
     }
 
     /// Keeps what is known for the next start, whenever all lists are complete and none is on its way.
-    fn lists_complete(&mut self, now: Instant, conn: Conn) {
+    pub(super) fn lists_complete(&mut self, now: Instant, conn: Conn) {
         let _ = now;
         let child = self.child(conn.server);
         if !child.listed.iter().all(|listed| *listed) || child.pagers.iter().any(Pager::is_busy) {
             return;
         }
         let Some(facts) = child.facts.clone() else { return };
-        let known = Known { facts, listing: child.listing.clone() };
+        let known = Known {
+            facts,
+            listing: child.listing.clone(),
+            verdict: child.verdict,
+            interactive: child.interactive,
+        };
         let server = std::sync::Arc::clone(&child.config);
         self.effect(Effect::Cache { server, known: Box::new(known) });
     }

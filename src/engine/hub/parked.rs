@@ -1,20 +1,20 @@
 //! A legacy child asks while a modern host's call runs: the call stays open at the child, and the host comes back with
 //! the answers (`PROTOCOL.md` 5.3).
 
+mod ending;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::from_host::Request;
-use super::lost::Loss;
 use super::modern::bad_state;
-use super::{Effect, Hub};
+use super::Hub;
 use crate::engine::child::Conn;
 use crate::engine::era::Era;
 use crate::engine::facts::HostCapabilities;
 use crate::engine::link::{Call, ChildTag, Purpose};
-use crate::engine::outcome::Reason;
 use crate::engine::seal::{Kind, State};
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
@@ -78,28 +78,14 @@ enum End {
     Error(RpcError),
 }
 
-impl Hub {
-    /// The call that a question of a legacy child belongs to, if a modern host's is the one (`PROTOCOL.md` 5.3).
-    pub(super) fn modern_asker(&self, conn: Conn) -> Option<WireId> {
-        let link = self.link_of(conn)?;
-        let eligible = link.pending.iter().filter_map(|(wire, pending)| match &pending.purpose {
-            Purpose::Call(call)
-                if call.modern.is_some()
-                    && matches!(call.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead) =>
-            {
-                Some((
-                    *wire,
-                    call.parked.and_then(|id| self.parked.get(&id)).is_some_and(|parked| !parked.open.is_empty()),
-                ))
-            }
-            _ => None,
-        });
-        // The youngest that has no question of its own; else the youngest.
-        let mut found: Vec<(WireId, bool)> = eligible.collect();
-        found.sort_by_key(|(wire, asks)| (!asks, wire.0));
-        found.last().map(|(wire, _)| *wire)
+impl Parked {
+    /// When the host, or what is kept for it, is given up: while nobody waits.
+    fn given_up(&self) -> Option<Instant> {
+        (!self.attached || self.end.is_some()).then_some(self.expires)
     }
+}
 
+impl Hub {
     /// A legacy child asks in a modern host's call.
     #[expect(clippy::too_many_arguments, reason = "a message with what was read of it")]
     pub(super) fn park(
@@ -182,7 +168,7 @@ impl Hub {
         number
     }
 
-    fn parked_call(&mut self, conn: Conn, wire: WireId) -> Option<&mut Call> {
+    pub(super) fn parked_call(&mut self, conn: Conn, wire: WireId) -> Option<&mut Call> {
         match self.link_mut(conn)?.pending.get_mut(&wire).map(|pending| &mut pending.purpose) {
             Some(Purpose::Call(call)) => Some(call),
             _ => None,
@@ -217,7 +203,7 @@ impl Hub {
     }
 
     pub(super) fn parked_deadline(&self) -> Option<Instant> {
-        self.parked.values().flat_map(|parked| parked.ask_at.into_iter().chain([parked.expires])).min()
+        self.parked.values().flat_map(|parked| parked.ask_at.into_iter().chain(parked.given_up())).min()
     }
 
     pub(super) fn parked_due(&mut self, now: Instant) {
@@ -227,7 +213,8 @@ impl Hub {
         for number in asking {
             self.put_questions(now, number);
         }
-        let over: Vec<u64> = self.parked.iter().filter(|(_, p)| due(p.expires)).map(|(id, _)| *id).collect();
+        let over: Vec<u64> =
+            self.parked.iter().filter(|(_, p)| p.given_up().is_some_and(due)).map(|(id, _)| *id).collect();
         for number in over {
             self.parked_expired(now, number);
         }
@@ -242,6 +229,7 @@ impl Hub {
         }
         parked.round += 1;
         parked.attached = false;
+        parked.expires = now + INTERACTION;
         let (conn, wire, last) = (parked.conn, parked.wire, parked.last.clone());
         let requests: Vec<String> = parked
             .open
@@ -249,7 +237,12 @@ impl Hub {
             .map(|(key, question)| format!("\"{key}\":{}", String::from_utf8_lossy(&question.request)))
             .collect();
         let (digest, round) = (parked.digest.clone(), parked.round);
-        let outcome = self.parked_call(conn, wire).and_then(|call| call.outcome).map(|outcome| outcome.to_string());
+        let outcome = self.parked_call(conn, wire).and_then(|call| {
+            // Between two attempts nobody is told of progress: the id and the token may be another request's by then.
+            call.token = None;
+            call.outcome
+        });
+        let outcome = outcome.map(|outcome| outcome.to_string());
         let state = State {
             kind: Kind::Parked { id: number, round, outcome },
             server: self.child(conn.server).config.key.clone(),
@@ -264,6 +257,7 @@ impl Hub {
             self.server_info()
         );
         self.answer_as_is(&last, &result);
+        self.slot_free(now, conn.server);
     }
 
     /// The host comes back.
@@ -277,14 +271,14 @@ impl Hub {
         outcome: Option<String>,
     ) {
         if self.consumed.contains(&number) {
-            return self.answer_error(&request.id, &bad_state("it was used already"));
+            return self.answer_error(&request.id, &bad_state("it was used already, or has expired"));
         }
         let Some(parked) = self.parked.get(&number) else {
             let error = self.forgotten(server, outcome);
             return self.answer_error(&request.id, &error);
         };
         if parked.round != round || parked.attached {
-            return self.answer_error(&request.id, &bad_state("it was used already"));
+            return self.answer_error(&request.id, &bad_state("it was used already, or has expired"));
         }
         let (conn, wire) = (parked.conn, parked.wire);
         let whole = request.params.whole.clone().unwrap_or_default();
@@ -299,15 +293,18 @@ impl Hub {
                 .with("detail", "inputResponses");
             return self.answer_error(&request.id, &error);
         }
+        if self.parked.get(&number).is_some_and(|parked| parked.end.is_none()) && self.slot_taken(conn) {
+            return self.wait_for_slot(now, conn.server, request);
+        }
         for (key, at) in given {
             let Some(question) = self.parked.get_mut(&number).and_then(|parked| parked.open.remove(&key)) else {
                 continue;
             };
-            let answer = format!(
-                r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#,
-                question.child_id.0.raw(),
-                String::from_utf8_lossy(&request.frame[at])
-            );
+            let result = String::from_utf8_lossy(&request.frame[at]).into_owned();
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, question.child_id.0.raw());
+            if question.method == Method::RootsList {
+                self.note_roots(now, result);
+            }
             if let Some(link) = self.link_mut(conn) {
                 if link.questions.remove(&question.child_id).is_some() {
                     link.outbox.push(ChildTag::Other, answer.as_bytes());
@@ -327,6 +324,7 @@ impl Hub {
         let sender = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.clone());
         let Some(parked) = self.parked.get_mut(&number) else { return };
         parked.attached = true;
+        parked.winding_up = false;
         parked.last = request.id.clone();
         parked.capabilities = sender.as_ref().map(|sender| sender.capabilities.clone()).unwrap_or_default();
         if !parked.open.is_empty() {
@@ -356,159 +354,11 @@ impl Hub {
         }
     }
 
-    /// The child answered a parked call while nobody waits: kept for the retry. `false`: somebody waits.
-    pub(super) fn keep_answer(&mut self, call: &Call, line: &Bytes, envelope: &Envelope) -> bool {
-        let Some(number) = call.parked else { return false };
-        let Some(parked) = self.parked.get_mut(&number) else { return false };
-        if parked.attached {
-            self.consume(number);
-            return false;
-        }
-        parked.open.clear();
-        parked.end = Some(End::Answered(Box::new(call.clone()), line.clone(), envelope.clone()));
-        if let Some(outcome) = call.outcome {
-            self.effect(Effect::Settle(outcome));
-        }
-        true
-    }
-
-    /// A call is over: its states are used up.
-    fn consume(&mut self, number: u64) {
-        self.parked.remove(&number);
-        self.consumed.push_back(number);
-        if self.consumed.len() > CONSUMED_MAX {
-            self.consumed.pop_front();
-        }
-    }
-
-    /// A parked call was lost: the retry is told.
-    pub(super) fn keep_loss(&mut self, call: &Call, error: &RpcError) {
-        let Some(number) = call.parked else { return };
-        match self.parked.get_mut(&number) {
-            Some(parked) if !parked.attached => {
-                parked.open.clear();
-                parked.end = Some(End::Error(error.clone()));
-            }
-            Some(_) => {
-                self.parked.remove(&number);
-            }
-            None => {}
-        }
-    }
-
-    /// A child takes back a question that is put, or about to be, to a modern host.
-    pub(super) fn unask(&mut self, our: OurId) -> bool {
-        for parked in self.parked.values_mut() {
-            if let Some(key) = parked.open.iter().find(|(_, question)| question.our == our).map(|(key, _)| key.clone())
-            {
-                parked.open.remove(&key);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// The host cancels a request that was answered with questions: it gives the call up.
-    pub(super) fn abandon_parked(&mut self, now: Instant, id: &HostId) {
-        let found =
-            self.parked.iter().find(|(_, parked)| !parked.attached && parked.last == *id && parked.end.is_none());
-        if let Some(number) = found.map(|(number, _)| *number) {
-            self.cancel_parked(now, number, Reason::Cancelled, "the host gave it up while it waited for its answers");
-            self.parked.remove(&number);
-        }
-    }
-
-    /// The request that waits for a parked call was cancelled: the record goes with it.
-    pub(super) fn forget_parked(&mut self, call: &Call) {
-        if let Some(parked) = call.parked.and_then(|number| self.parked.remove(&number)) {
-            self.refuse_open(parked.conn, parked.open.into_values());
-        }
-    }
-
-    fn refuse_open(&mut self, conn: Conn, open: impl Iterator<Item = Question>) {
-        for question in open {
-            let asked = self.link_mut(conn).and_then(|link| link.questions.remove(&question.child_id));
-            if asked.is_some() {
-                self.refuse_question(conn, &question.child_id, question.method);
-            }
-        }
-    }
-
-    fn parked_expired(&mut self, now: Instant, number: u64) {
-        let Some(parked) = self.parked.get_mut(&number) else { return };
-        if parked.end.is_some() {
-            // A tombstone, too, has its time.
-            self.parked.remove(&number);
-            return;
-        }
-        let (conn, wire) = (parked.conn, parked.wire);
-        if !parked.winding_up {
-            parked.winding_up = true;
-            parked.expires = now + WIND_UP;
-            let open = std::mem::take(&mut parked.open);
-            return self.refuse_open(conn, open.into_values());
-        }
-        let _ = wire;
-        self.cancel_parked(now, number, Reason::Timeout, "the host did not come back with its answers");
-    }
-
-    /// Ends a parked call at the child; a later retry is told.
-    fn cancel_parked(&mut self, now: Instant, number: u64, reason: Reason, what: &str) {
-        let Some(parked) = self.parked.get_mut(&number) else { return };
-        parked.expires = now + INTERACTION;
-        let (conn, wire) = (parked.conn, parked.wire);
-        let open = std::mem::take(&mut parked.open);
-        self.refuse_open(conn, open.into_values());
-        let Some(link) = self.link_mut(conn) else { return };
-        let Some(Purpose::Call(call)) = link.pending.remove(&wire).map(|pending| pending.purpose) else { return };
-        self.tell_cancelled(conn, wire, Some("\"the host did not come back\""));
-        self.write_loss(now, conn.server, &call, &Loss::new(reason, what));
-        self.bury(conn, wire, call.outcome);
-        let key = self.child(conn.server).config.key.as_str();
-        let error = RpcError::new(
-            code::REFUSED,
-            format!("The call to server \"{key}\" was ended: {what}. It may have run in part."),
-        )
-        .with("server", key)
-        .with("reason", "input_expired")
-        .with_some("outcomeId", call.outcome.map(|outcome| outcome.to_string()));
-        if let Some(parked) = self.parked.get_mut(&number) {
-            parked.end = Some(End::Error(error));
-        }
-        self.drained(now, conn.server);
-    }
-
-    /// A state of ours whose record is gone: the proxy was started anew since.
-    fn forgotten(&self, server: &str, outcome: Option<String>) -> RpcError {
-        let hint = "It may or may not have run. Check before calling it again.";
-        RpcError::new(
-            code::UNKNOWN_OUTCOME,
-            format!("The outcome of the call to server \"{server}\" is unknown: the proxy no longer has it. {hint}"),
-        )
-        .with("server", server)
-        .with("reason", "proxy_stopped")
-        .with_some("outcomeId", outcome)
-        .with("hint", hint)
-    }
-
-    /// Questions of a legacy child under a modern host that belong to no call.
-    pub(super) fn refuse_stray(&mut self, conn: Conn, id: &ChildId, method: Method) {
-        if method == Method::RootsList {
-            return self.answer_child_error(
-                conn,
-                id,
-                code::METHOD_NOT_FOUND,
-                "the host tells its roots only within a call",
-            );
-        }
-        self.answer_child_error(conn, id, code::INVALID_PARAMS, "the host is asked only within a call");
-    }
-
     /// Whether a log line of a legacy child is wanted by a modern request that is under way there.
     pub(super) fn wants_log(&self, conn: Conn, severity: usize) -> bool {
         self.link_of(conn).is_some_and(|link| {
             link.pending.values().any(|pending| match &pending.purpose {
-                Purpose::Call(call) => {
+                Purpose::Call(call) if !self.is_detached(call) => {
                     call.modern.as_ref().is_some_and(|sender| sender.level.is_some_and(|level| level <= severity))
                 }
                 _ => false,

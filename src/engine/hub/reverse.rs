@@ -43,11 +43,11 @@ impl Hub {
         let method = Method::from_token(&token);
         let asks = matches!(method, Some(Method::RootsList | Method::CreateMessage | Method::Elicit));
         if let (true, Some(method)) = (asks, method) {
-            if let Some(wire) = self.modern_asker(conn) {
+            if let Some(wire) = self.modern_asker(now, conn, method, &line, &params) {
                 return self.park(now, conn, wire, &line, &params, id, method);
             }
             if !self.session.is_opened() {
-                return self.refuse_stray(conn, &id, method);
+                return self.refuse_stray(now, conn, id, method);
             }
         }
         let host = &self.session.capabilities;
@@ -184,11 +184,16 @@ impl Hub {
     }
 
     /// A URL elicitation is done: told under the id that the host knows.
-    pub(super) fn elicitation_complete(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+    pub(super) fn elicitation_complete(&mut self, now: Instant, conn: Conn, line: &Bytes, params: &Params) {
         let Some(whole) = params.whole.clone() else { return };
         let Some(at) = json::get(line, whole, "elicitationId") else { return };
         let Some(own) = json::string(line, at.clone()).map(std::borrow::Cow::into_owned) else { return };
+        self.url_is_done(now, conn.server, &own);
         let known = self.elicitations.iter().find(|(_, (server, id))| *server == conn.server && *id == own);
+        if !self.session.is_initialized() {
+            // A modern host is told by the call's result.
+            return;
+        }
         // An id that came in an error -32042 went through as it was.
         let exposed = known.map_or_else(|| own.clone(), |(exposed, _)| exposed.clone());
         self.elicitations.remove(&exposed);

@@ -37,6 +37,8 @@ pub(super) struct Round {
     /// The child's key → what the host answered, as JSON text.
     answers: BTreeMap<String, String>,
     open: BTreeMap<OurId, String>,
+    /// URL elicitations whose end is awaited, by the child's ids.
+    urls: Vec<String>,
     /// When it is given up, or, with nothing open, when the call goes out again.
     at: Instant,
 }
@@ -87,6 +89,7 @@ impl Hub {
             state,
             answers: BTreeMap::new(),
             open: BTreeMap::new(),
+            urls: Vec::new(),
             at: now + pause,
         };
         for (key, method, params) in questions {
@@ -188,8 +191,32 @@ impl Hub {
                 answers.iter().map(|(key, answer)| format!("{}:{answer}", text::quoted(key))).collect();
             format!("{{{}}}", members.join(","))
         });
-        call.answers = Some(Box::new(Answers { responses, state }));
+        call.answers = Some(Box::new(Answers { responses, state, urls: Vec::new() }));
         self.offer(now, server, call);
+    }
+
+    /// Keeps a call back until its URLs were visited, or until that time.
+    pub(super) fn hold(&mut self, server: ServerId, call: Call, urls: Vec<String>, until: Instant) {
+        let number = self.session.next_batch;
+        self.session.next_batch += 1;
+        self.place(&call.host_id, Place::Rounds(number));
+        let (answers, open) = (BTreeMap::new(), BTreeMap::new());
+        self.rounds.insert(number, Round { server, call: Box::new(call), state: None, answers, open, urls, at: until });
+    }
+
+    /// One of those URLs was visited.
+    pub(super) fn held_url_done(&mut self, now: Instant, server: ServerId, id: &str) {
+        let mut due = Vec::new();
+        for (number, round) in self.rounds.iter_mut().filter(|(_, round)| round.server == server) {
+            let waited = !round.urls.is_empty();
+            round.urls.retain(|url| url != id);
+            if waited && round.urls.is_empty() {
+                due.push(*number);
+            }
+        }
+        for number in due {
+            self.next_round(now, number);
+        }
     }
 
     /// Ends a round without an answer for the host: it cancelled.
