@@ -58,6 +58,8 @@ pub struct Child {
     pub listing: Listing,
     /// For which kinds the listing is known, live or from the cache.
     pub listed: [bool; 4],
+    /// How long a modern child's lists may be kept.
+    pub kept: [Option<KeptFor>; 4],
     /// What it adds to the merged view.
     pub part: Option<Arc<Part>>,
     /// Counters and history for `status`.
@@ -74,6 +76,25 @@ pub struct Child {
     pub no_ping: bool,
     /// It was last used then; for `idle_stop`.
     pub last_used: Instant,
+}
+
+/// A modern child's word on how long a list of its may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeptFor {
+    /// When the list came.
+    pub since: Instant,
+    /// Milliseconds from then.
+    pub ms: u64,
+    /// By anybody.
+    pub public: bool,
+}
+
+impl KeptFor {
+    /// The milliseconds that are left of it.
+    pub fn left(self, now: Instant) -> u64 {
+        let age = now.saturating_duration_since(self.since).as_millis();
+        self.ms.saturating_sub(u64::try_from(age).unwrap_or(u64::MAX))
+    }
 }
 
 /// Which era a server speaks.
@@ -218,6 +239,7 @@ impl Child {
             pagers: Vec::new(),
             listing: Listing::default(),
             listed: [false; 4],
+            kept: [None; 4],
             part: None,
             record: Record::default(),
             verdict: None,

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
+use super::convert::Members;
 use super::facts::HostCapabilities;
 use super::session::Client;
 use crate::wire::code::{self, RpcError};
@@ -45,6 +46,8 @@ pub enum Hints {
     None,
     /// So many milliseconds, for nobody else.
     Private(u64),
+    /// So many milliseconds, for anybody.
+    Public(u64),
 }
 
 /// Tells whether a request is modern: its `_meta` names a revision.
@@ -97,8 +100,10 @@ pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
 /// The members that a complete modern result begins with, without a comma at the end.
 pub fn complete_members(hints: Hints, server_info: Option<&str>) -> String {
     let mut out = r#""resultType":"complete""#.to_owned();
-    if let Hints::Private(ms) = hints {
-        out.push_str(&format!(r#","ttlMs":{ms},"cacheScope":"private""#));
+    match hints {
+        Hints::None => {}
+        Hints::Private(ms) => out.push_str(&format!(r#","ttlMs":{ms},"cacheScope":"private""#)),
+        Hints::Public(ms) => out.push_str(&format!(r#","ttlMs":{ms},"cacheScope":"public""#)),
     }
     if let Some(info) = server_info {
         out.push_str(&format!(r#","_meta":{{"{}":{info}}}"#, meta::SERVER));
@@ -126,18 +131,36 @@ pub fn to_modern(line: &[u8], result: &Range<usize>, hints: Hints, server_info: 
     }
 }
 
-/// Makes the result of a modern child for a modern host ours: only who answers is told anew.
-pub fn sign(line: &[u8], result: &Range<usize>, server_info: &str, edits: &mut Vec<Edit>) {
+/// Makes the result of a modern child for a modern host ours: who answers is told anew, and what must be there is.
+/// `keeps`: the method has hints for a cache; with `Some(false)` nobody may keep it, for it answers a retry.
+pub fn sign(line: &[u8], result: &Range<usize>, keeps: Option<bool>, server_info: &str, edits: &mut Vec<Edit>) {
+    let has = |name: &str| text::get(line, result.clone(), name).map(|at| &line[at]);
+    let (mut gone, mut insert) = (Vec::new(), Vec::new());
+    if has("resultType").is_none() {
+        insert.push(r#""resultType":"complete""#.to_owned());
+    }
+    if let Some(keeps) = keeps {
+        if !keeps || has("ttlMs").is_none_or(|ms| !ms[0].is_ascii_digit()) {
+            gone.push("ttlMs");
+            insert.push(r#""ttlMs":0"#.to_owned());
+        }
+        if !keeps || has("cacheScope").is_none() {
+            gone.push("cacheScope");
+            insert.push(r#""cacheScope":"private""#.to_owned());
+        }
+    }
     let member = format!(r#""{}":{server_info}"#, meta::SERVER);
     match text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at)) {
         Some(at) => meta::edit_object(line, &at, &[meta::SERVER], &member, edits),
-        None => meta::edit_object(line, result, &[], &format!(r#""_meta":{{{member}}}"#), edits),
+        None => insert.push(format!(r#""_meta":{{{member}}}"#)),
     }
+    meta::edit_object(line, result, &gone, &insert.join(","), edits);
 }
 
-/// Takes out of a modern child's result what a legacy host does not know.
-pub fn to_legacy(line: &[u8], result: &Range<usize>, edits: &mut Vec<Edit>) {
+/// Takes out of a modern child's result what a legacy host does not know, and `more`.
+pub fn to_legacy(line: &[u8], result: &Range<usize>, more: &Members, edits: &mut Vec<Edit>) {
     let mut gone = vec!["resultType", "ttlMs", "cacheScope"];
+    gone.extend(&more.gone);
     if let Some(at) = text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at)) {
         let others = text::members(line, at.clone()).any(|member| !text::key_is(line, &member.key, meta::SERVER));
         if others {
@@ -146,7 +169,7 @@ pub fn to_legacy(line: &[u8], result: &Range<usize>, edits: &mut Vec<Edit>) {
             gone.push("_meta");
         }
     }
-    meta::edit_object(line, result, &gone, "", edits);
+    meta::edit_object(line, result, &gone, &more.insert, edits);
 }
 
 /// What a modern request to a child carries in `_meta`, without braces.
@@ -195,7 +218,7 @@ mod tests {
             modern(r#"{"_meta":{"k":1},"contents":[]}"#),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"p"},"k":1},"contents":[]}"#
         );
-        let legacy = |text: &str| edit(text, &to_legacy);
+        let legacy = |text: &str| edit(text, &|line, at, edits| to_legacy(line, at, &Members::default(), edits));
         assert_eq!(
             legacy(r#"{"resultType":"complete","content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{}}}"#),
             r#"{"content":[]}"#

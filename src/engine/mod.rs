@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod child;
+pub mod convert;
 pub mod era;
 pub mod facts;
 pub mod hub;

@@ -31,10 +31,10 @@ impl Hub {
         let cursor = request.params.cursor.clone().map(|at| &request.frame[at]).filter(|token| *token != b"null");
         if let Some(token) = cursor {
             let cursor = json::string(token, 0..token.len());
-            return self.answer_page(kind, &request.id, cursor.as_deref().unwrap_or_default());
+            return self.answer_page(now, kind, &request.id, cursor.as_deref().unwrap_or_default());
         }
         if self.may_answer_list(now, kind) {
-            self.answer_list(kind, &request.id);
+            self.answer_list(now, kind, &request.id);
         } else if let Some(flight) = self.session.in_flight.get_mut(&request.id) {
             flight.place = Place::List { kind };
         }
@@ -64,7 +64,7 @@ impl Hub {
             .collect();
         for (id, kind) in waiting {
             if self.may_answer_list(now, kind) {
-                self.answer_list(kind, &id);
+                self.answer_list(now, kind, &id);
             }
         }
         // First lists are over: from now on every list is answered at once.
@@ -73,16 +73,16 @@ impl Hub {
         }
     }
 
-    pub(super) fn answer_list(&mut self, kind: Kind, id: &HostId) {
+    pub(super) fn answer_list(&mut self, now: Instant, kind: Kind, id: &HostId) {
         let snapshot = self.catalog.snapshot(kind);
         self.given[kind as usize] = Some(snapshot.revision());
         let page = self.snapshots.first(snapshot, self.config.proxy.page_size);
-        self.send_page(kind, id, page);
+        self.send_page(now, kind, id, page);
     }
 
-    fn answer_page(&mut self, kind: Kind, id: &HostId, cursor: &str) {
+    fn answer_page(&mut self, now: Instant, kind: Kind, id: &HostId, cursor: &str) {
         match self.snapshots.next(kind, cursor, self.config.proxy.page_size) {
-            Ok(page) => self.send_page(kind, id, page),
+            Ok(page) => self.send_page(now, kind, id, page),
             Err(PageError) => {
                 let error = RpcError::new(
                     code::INVALID_PARAMS,
@@ -94,12 +94,12 @@ impl Hub {
         }
     }
 
-    fn send_page(&mut self, kind: Kind, id: &HostId, page: catalog::Page) {
+    fn send_page(&mut self, now: Instant, kind: Kind, id: &HostId, page: catalog::Page) {
         let mut head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.0.raw());
         let mut page = page.pieces.into_iter();
         if self.is_modern(id) {
             let first = page.next().unwrap_or_default();
-            let members = era::complete_members(self.list_hints(kind), Some(&self.server_info()));
+            let members = era::complete_members(self.list_hints(now, kind), Some(&self.server_info()));
             head.push_str(&format!("{{{members},{}", String::from_utf8_lossy(first.get(1..).unwrap_or_default())));
         }
         let mut pieces = vec![Bytes::from(head)];

@@ -8,6 +8,7 @@ use super::Hub;
 use super::answer::Droppable;
 use super::lost::Loss;
 use crate::engine::child::{Conn, ServerId};
+use crate::engine::convert;
 use crate::engine::era::{self, Era, Hints};
 use crate::engine::link::{About, Call, Link, Phase, Purpose};
 use crate::engine::listing::Kind;
@@ -16,7 +17,8 @@ use crate::engine::rewrite::Rewriter;
 use crate::wire::id::{ChildId, PeerId, WireId};
 use crate::wire::json;
 use crate::wire::message::{self, Envelope, Kind as MessageKind, Line};
-use crate::wire::method::{LOG_LEVELS, Method};
+use crate::wire::meta;
+use crate::wire::method::{LOG_LEVELS, Method, Revision};
 use crate::wire::params::{Params, text_at};
 use crate::wire::skim::Skimmed;
 use crate::wire::splice::Edit;
@@ -224,9 +226,22 @@ impl Hub {
             }
             self.note_result(now, conn, wire, &call, line, result, &mut edits);
             match (era, call.modern.is_some()) {
-                (Era::Legacy, false) => {}
-                (Era::Modern, false) => era::to_legacy(line, result, &mut edits),
-                (Era::Modern, true) => era::sign(line, result, &self.server_info(), &mut edits),
+                (child, false) => {
+                    let (modern, host) = (child == Era::Modern, self.session.revision);
+                    if modern || host < Revision::V2025_06_18 {
+                        let scheme = &self.children[server.0].scheme;
+                        let more = convert::content(line, call.method, result, host, modern, scheme, &mut edits);
+                        if modern {
+                            era::to_legacy(line, result, &more, &mut edits);
+                        } else {
+                            meta::edit_object(line, result, &more.gone, &more.insert, &mut edits);
+                        }
+                    }
+                }
+                (Era::Modern, true) => {
+                    let keeps = (call.method == Method::ResourcesRead).then_some(call.answers.is_none());
+                    era::sign(line, result, keeps, &self.server_info(), &mut edits);
+                }
                 (Era::Legacy, true) => {
                     let hints = if call.method == Method::ResourcesRead { Hints::Private(0) } else { Hints::None };
                     era::to_modern(line, result, hints, &self.server_info(), &mut edits);
@@ -235,8 +250,26 @@ impl Hub {
         } else if era == Era::Legacy && self.urls_required(now, conn, &call, line) {
             self.settle_now(call.outcome);
             return self.drained(now, server);
-        } else if let (Method::ResourcesRead, Some(error)) = (call.method, &envelope.error) {
-            self.expose_error_uri(server, era, call.modern.is_some(), line, error, &mut edits);
+        } else if let Some(error) = &envelope.error {
+            let modern = call.modern.is_some();
+            if call.method == Method::ResourcesRead || (era == Era::Legacy && modern) {
+                self.expose_error_uri(server, era, modern, line, error, &mut edits);
+            }
+            if era == Era::Modern
+                && let Some(at) = json::get(line, error.clone(), "code")
+            {
+                match (&line[at.clone()], modern) {
+                    // What the host did not say, we did not say: elsewhere it is ours to have said too little.
+                    (b"-32021", false) => edits.push(Edit::text(at, "-32603")),
+                    (b"-32020" | b"-32022", _) => {
+                        self.settle_now(call.outcome);
+                        let error = self.unavailable(now, server, "it refused the request's form before any work");
+                        self.answer_error_from(&call.host_id, Some(server), &error);
+                        return self.drained(now, server);
+                    }
+                    _ => {}
+                }
+            }
         }
         self.answer_edited(&call.host_id, server, line, &mut edits, call.outcome);
         self.drained(now, server);

@@ -29,6 +29,8 @@ const PASS_FOR: u64 = 24 * 3600 * 1000;
 const OWN_FOR: u64 = 15 * 60 * 1000;
 /// The key of our own question; children's keys can't begin like it.
 const OWN_KEY: &str = "mcp-proxy.repeat";
+/// The longest time that a list may be kept, in milliseconds.
+const LONGEST: u64 = 3_600_000;
 /// The extension that is not bridged.
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
@@ -126,21 +128,35 @@ impl Hub {
     }
 
     /// How long a modern host may keep a list: what all its parts allow, and not long while some are still coming up.
-    pub(super) fn list_hints(&self, kind: Kind) -> Hints {
-        let keeps = |child: &Child| {
+    pub(super) fn list_hints(&self, now: Instant, kind: Kind) -> Hints {
+        let (mut least, mut public, mut any) = (LONGEST, true, false);
+        for child in self.present() {
             let has = child.capabilities();
-            let tells = match kind {
-                Kind::Tools => has.tools_changed || !has.tools,
-                Kind::Prompts => has.prompts_changed || !has.prompts,
-                Kind::Resources | Kind::Templates => has.resources_changed || !has.resources,
+            let (there, tells) = match kind {
+                Kind::Tools => (has.tools, has.tools_changed),
+                Kind::Prompts => (has.prompts, has.prompts_changed),
+                Kind::Resources | Kind::Templates => (has.resources, has.resources_changed),
             };
-            match (&child.state, tells) {
-                (State::Ready { .. }, true) => 60_000,
-                (State::Ready { .. }, false) => 0,
-                _ => 2000,
+            let ready = matches!(child.state, State::Ready { .. });
+            if !there && ready {
+                continue;
             }
-        };
-        Hints::Private(self.present().map(keeps).min().unwrap_or(60_000))
+            any = true;
+            let modern = child.link.as_ref().is_some_and(|link| link.era == Era::Modern);
+            let (ms, open) = match (ready, modern, child.kept[kind as usize]) {
+                (false, ..) => (2000, false),
+                (true, true, Some(kept)) => (kept.left(now), kept.public),
+                (true, true, None) => (0, false),
+                (true, false, _) => (if tells { 60_000 } else { 0 }, false),
+            };
+            least = least.min(ms);
+            public &= open;
+        }
+        match (any, public) {
+            (false, _) => Hints::Private(60_000),
+            (true, true) => Hints::Public(least),
+            (true, false) => Hints::Private(least),
+        }
     }
 
     /// What of a call is written anew for a child, beside id and names, when a modern side is involved.
@@ -317,7 +333,7 @@ impl Hub {
                 edits.push(Edit::text(at.start + 1..at.start + 1, label.as_str()));
             }
         }
-        era::sign(line, result, &self.server_info(), edits);
+        era::sign(line, result, None, &self.server_info(), edits);
     }
 
     /// The repeat guard's question to a modern host: nothing was sent yet, and nothing is kept.

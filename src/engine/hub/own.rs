@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Effect, Hub, Known};
 use crate::config::Protocol;
-use crate::engine::child::{Child, Conn, ServerId, State, Verdict};
+use crate::engine::child::{Child, KeptFor, Conn, ServerId, State, Verdict};
 use crate::engine::era::{Era, MODERN};
 use crate::engine::facts::{Facts, HostCapabilities, ServerCapabilities};
 use crate::engine::link::{ChildTag, Link, Pending, Phase, Purpose};
@@ -433,6 +433,10 @@ impl Hub {
 
     fn page(&mut self, now: Instant, conn: Conn, kind: Kind, result: &Bytes) {
         let key = self.child(conn.server).config.key.clone();
+        let member = |name: &str| text::get(result, 0..result.len(), name).map(|at| &result[at]);
+        let ms = member("ttlMs").and_then(|ms| std::str::from_utf8(ms).ok()?.parse().ok());
+        let public = member("cacheScope") == Some(b"\"public\"");
+        self.child_mut(conn.server).kept[kind as usize] = ms.map(|ms| KeptFor { since: now, ms, public });
         let Some(pager) = self.child_mut(conn.server).pagers.get_mut(kind as usize) else { return };
         match pager.page(now, result) {
             PageOutcome::More | PageOutcome::Overtaken => {}

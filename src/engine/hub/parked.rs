@@ -12,6 +12,7 @@ use super::from_host::Request;
 use super::modern::bad_state;
 use super::Hub;
 use crate::engine::child::Conn;
+use crate::engine::convert;
 use crate::engine::era::Era;
 use crate::engine::facts::HostCapabilities;
 use crate::engine::link::{Call, ChildTag, Purpose};
@@ -300,7 +301,11 @@ impl Hub {
             let Some(question) = self.parked.get_mut(&number).and_then(|parked| parked.open.remove(&key)) else {
                 continue;
             };
-            let result = String::from_utf8_lossy(&request.frame[at]).into_owned();
+            let mut result = String::from_utf8_lossy(&request.frame[at]).into_owned();
+            if question.method == Method::CreateMessage && self.is_before_blocks(conn) {
+                let mut edits: Vec<Edit> = convert::one_text(result.as_bytes(), &(0..result.len())).into_iter().collect();
+                result = String::from_utf8_lossy(&splice::apply(result.as_bytes(), &mut edits)).into_owned();
+            }
             let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, question.child_id.0.raw());
             if question.method == Method::RootsList {
                 self.note_roots(now, result);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::answer::Droppable;
 use super::{HostTag, Hub};
 use crate::engine::child::Conn;
+use crate::engine::convert;
 use crate::engine::era::Era;
 use crate::engine::link::ChildTag;
 use crate::engine::outcome::Answer;
@@ -16,7 +17,8 @@ use crate::wire::code;
 use crate::wire::id::{ChildId, OurId, PeerId, WireId};
 use crate::wire::json;
 use crate::wire::message::Envelope;
-use crate::wire::method::Method;
+use crate::wire::meta;
+use crate::wire::method::{Method, Revision};
 use crate::wire::params::{Params, text_at};
 use crate::wire::splice::{self, Edit};
 
@@ -82,6 +84,9 @@ impl Hub {
         if (has("tools") || has("toolChoice")) && !self.session.capabilities.sampling_tools {
             return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's sampling takes no tools");
         }
+        if self.session.revision == Revision::V2024_11_05 && convert::samples_with(&line, &whole, "audio") {
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's sampling takes no audio");
+        }
         self.ask_host(now, conn, line, envelope, id, params, Method::CreateMessage);
     }
 
@@ -105,6 +110,12 @@ impl Hub {
                 code::INVALID_PARAMS,
                 &format!("the host does not elicit by {mode}"),
             );
+        }
+        let schema = json::get(&line, params.whole.clone().unwrap_or_default(), "requestedSchema");
+        if self.session.revision < Revision::V2025_11_25
+            && schema.is_some_and(|at| convert::older_form(&line[at]).is_err())
+        {
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's forms have no lists of choices");
         }
         self.ask_host(now, conn, line, envelope, id, params, Method::Elicit);
     }
@@ -133,7 +144,12 @@ impl Hub {
         }
         let whole = params.whole.clone().unwrap_or_default();
         match method {
-            Method::CreateMessage => self.edit_sampling(conn, &line, &whole, &mut edits),
+            Method::CreateMessage => {
+                self.edit_sampling(conn, &line, &whole, &mut edits);
+                if self.session.revision < Revision::V2025_11_25 {
+                    convert::one_block_each(&line, &whole, &mut edits);
+                }
+            }
             Method::Elicit => self.edit_elicitation(conn, &line, &whole, &mut edits),
             _ => {}
         }
@@ -170,6 +186,10 @@ impl Hub {
         {
             let label = format!("[{}] ", self.child(conn.server).config.key);
             edits.push(Edit::text(at.start + 1..at.start + 1, label));
+        }
+        if self.session.revision < Revision::V2025_11_25 {
+            older_form(line, whole, edits);
+            meta::edit_object(line, whole, &["mode"], "", edits);
         }
         if let Some(at) = json::get(line, whole.clone(), "elicitationId")
             && let Some(own) = json::string(line, at.clone())
@@ -229,11 +249,21 @@ impl Hub {
                 let id_at = envelope.id.clone().unwrap_or_default();
                 let mut edits = vec![Edit::text(id_at, child_id.0.raw())];
                 self.unexpose_related(line, envelope, &mut edits);
+                if let (Method::CreateMessage, Some(result)) = (question.method, &envelope.result)
+                    && self.is_before_blocks(conn)
+                {
+                    edits.extend(convert::one_text(line, result));
+                }
                 if let Some(link) = self.link_mut(conn) {
                     link.outbox.push_edited(ChildTag::Other, line, &mut edits);
                 }
             }
         }
+    }
+
+    /// Whether a child knows sampled answers of one block only.
+    pub(super) fn is_before_blocks(&self, conn: Conn) -> bool {
+        self.child(conn.server).facts.as_ref().is_some_and(|facts| facts.revision < Revision::V2025_11_25)
     }
 
     fn take_question(&mut self, id: &PeerId) -> Option<(OurId, Question)> {
@@ -350,5 +380,14 @@ impl Hub {
     pub(super) fn answer_child_error(&mut self, conn: Conn, id: &ChildId, code: i64, message: &str) {
         let error = code::RpcError::new(code, message);
         self.tell_child(conn, &error.response(id.0.raw()));
+    }
+}
+
+/// The form of a question, for a host before 2025-11-25.
+pub(super) fn older_form(line: &[u8], params: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+    if let Some(at) = json::get(line, params.clone(), "requestedSchema")
+        && let Ok(Some(schema)) = convert::older_form(&line[at.clone()])
+    {
+        edits.push(Edit::text(at, schema));
     }
 }

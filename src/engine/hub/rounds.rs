@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::lost::Loss;
 use super::{Effect, Hub};
 use crate::engine::child::{Conn, ServerId};
+use crate::engine::convert;
 use crate::engine::link::{Answers, Call};
 use crate::engine::outcome::Reason;
 use crate::engine::session::{Asker, Place, Question};
@@ -131,7 +132,12 @@ impl Hub {
         super::parked::covered(&self.session.capabilities, method, &line, &params).ok()?;
         let mut edits = Vec::new();
         match method {
-            Method::CreateMessage => self.edit_sampling(conn, &line, &(0..line.len()), &mut edits),
+            Method::CreateMessage => {
+                self.edit_sampling(conn, &line, &(0..line.len()), &mut edits);
+                if self.session.revision < Revision::V2025_11_25 {
+                    convert::one_block_each(&line, &(0..line.len()), &mut edits);
+                }
+            }
             Method::Elicit => {
                 let label = format!("[{}] ", self.child(conn.server).config.key);
                 if let Some(at) = text::get(&line, 0..line.len(), "message").filter(|at| at.len() >= 2) {
@@ -142,6 +148,9 @@ impl Hub {
                 let newest = self.session.revision >= Revision::V2025_11_25;
                 let minted = format!(r#""elicitationId":"{}""#, self.entropy.text());
                 let gone: &[&str] = if newest { &[] } else { &["mode"] };
+                if !newest {
+                    super::reverse::older_form(&line, &(0..line.len()), &mut edits);
+                }
                 meta::edit_object(&line, &(0..line.len()), gone, if url && newest { &minted } else { "" }, &mut edits);
             }
             _ => {}
