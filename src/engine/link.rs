@@ -119,7 +119,12 @@ pub enum Purpose {
     /// Its shared `subscriptions/listen`.
     Listen,
     /// A watch that a modern host's listen asks for.
-    Watch(HostId),
+    Watch {
+        /// That listen.
+        listen: HostId,
+        /// The child's own URI.
+        own: String,
+    },
     /// Its part of a gathered `tasks/list`.
     Gather(u64),
 }

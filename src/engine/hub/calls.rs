@@ -462,7 +462,10 @@ impl Hub {
         let max_time = child.config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
         let until = (!max_time.is_zero()).then(|| call.since + max_time);
         let wire = child.wire_id();
-        let Some(era) = child.ready_link().map(|link| link.era) else { return };
+        let Some((conn, era)) = child.ready_link().map(|link| (link.conn, link.era)) else { return };
+        if let (Era::Modern, About::Subscribe { own, spelling }) = (era, &call.about) {
+            return self.subscribe_by_listen(conn, call.host_id.clone(), own.clone(), spelling.clone());
+        }
         call.wire = Some(wire);
         let mut edits = std::mem::take(&mut self.scratch);
         edits.clear();

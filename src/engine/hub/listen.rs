@@ -1,6 +1,7 @@
 //! `subscriptions/listen`: a modern host's streams of notifications, and our one shared stream at a modern child
 //! (`PROTOCOL.md` 5.6, 6.11).
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::Hub;
 use super::from_host::Request;
 use crate::engine::catalog::Owner;
-use crate::engine::child::{Conn, ServerId};
+use crate::engine::child::{Conn, ServerId, State};
 use crate::engine::era::Era;
 use crate::engine::link::{Phase, Purpose};
 use crate::engine::listing::Kind;
@@ -43,7 +44,7 @@ impl Hub {
             until: Some(now + ACKNOWLEDGE),
             ..Listen::default()
         };
-        let mut legacy = Vec::new();
+        let mut fresh = Vec::new();
         for uri in filter
             .get("resourceSubscriptions")
             .and_then(Value::as_array)
@@ -51,22 +52,64 @@ impl Hub {
             .flatten()
             .filter_map(Value::as_str)
         {
-            let Owner::One { server, uri: own } = self.catalog.resource(uri) else { continue };
-            let Some(server) = self.order.get(server).copied() else { continue };
+            let Some((server, own)) = self.watchable(uri) else { continue };
             if !self.child(server).capabilities().subscribe {
                 continue;
             }
             let key = (server, own);
             if self.watchers(&key) == 0 {
-                legacy.push(key.clone());
+                fresh.push(key.clone());
             }
             listen.uris.insert(key, uri.to_owned());
         }
         self.session.listens.insert(request.id.clone(), listen);
-        for (server, own) in legacy {
+        for (server, own) in fresh {
             self.watch_for(now, &request.id, server, &own);
         }
         self.acknowledge_if_known(&request.id);
+    }
+
+    /// Who serves a URI that is to be watched. Its prefix says it, too, while its server has listed nothing yet.
+    fn watchable(&self, uri: &str) -> Option<(ServerId, String)> {
+        match self.catalog.resource(uri) {
+            Owner::One { server, uri } => Some((*self.order.get(server)?, uri)),
+            Owner::Unknown => self.order.iter().copied().find_map(|id| {
+                let scheme = &self.child(id).scheme;
+                let own = crate::engine::uri::original_uri(scheme, uri)?;
+                (!scheme.is_empty() && own != uri).then_some((id, own))
+            }),
+            Owner::Refused { .. } | Owner::Ambiguous(_) => None,
+        }
+    }
+
+    /// Streams whose acknowledgement waits for a server that has just become ready: it is asked now.
+    pub(super) fn watch_for_waiting(&mut self, now: Instant, conn: Conn) {
+        if let Some(wire) = self.link_of(conn).filter(|link| link.era == Era::Modern).and_then(|link| link.listening.next) {
+            // Its stream has just been asked for with all that is watched.
+            for listen in self.session.listens.values_mut().filter(|listen| listen.until.is_some()) {
+                if listen.uris.keys().any(|(server, _)| *server == conn.server) {
+                    listen.asked.insert((conn.server, wire));
+                }
+            }
+            return;
+        }
+        let mut asked = BTreeSet::new();
+        let waiting: Vec<(HostId, String)> = self
+            .session
+            .listens
+            .iter()
+            .filter(|(_, listen)| listen.until.is_some())
+            .flat_map(|(id, listen)| listen.uris.keys().map(move |(server, own)| (id, *server, own)))
+            .filter(|(_, server, own)| *server == conn.server && asked.insert((*own).clone()))
+            .map(|(id, _, own)| (id.clone(), own.clone()))
+            .collect();
+        for (id, own) in waiting {
+            self.watch_for(now, &id, conn.server, &own);
+        }
+        let ids: Vec<HostId> = self.session.listens.keys().cloned().collect();
+        for id in ids {
+            self.acknowledge_if_known(&id);
+        }
     }
 
     /// Who watches a resource of a child: the legacy session and the listens.
@@ -78,29 +121,34 @@ impl Hub {
     fn watch_for(&mut self, now: Instant, id: &HostId, server: ServerId, own: &str) {
         let until = now + ACKNOWLEDGE;
         let Some((conn, era)) = self.child_mut(server).ready_link().map(|link| (link.conn, link.era)) else { return };
-        if era == Era::Modern {
-            return self.listen_at_child(conn);
-        }
         let params = json!({ "uri": own }).to_string();
-        let asked = self.ask_child(conn, Method::Subscribe, Some(&params), Purpose::Watch(id.clone()), Some(until));
+        let asked = if era == Era::Modern {
+            self.listen_at_child(conn)
+        } else {
+            let purpose = Purpose::Watch { listen: id.clone(), own: own.to_owned() };
+            self.ask_child(conn, Method::Subscribe, Some(&params), purpose, Some(until))
+        };
         if let (Some(wire), Some(listen)) = (asked, self.session.listens.get_mut(id)) {
             listen.asked.insert((server, wire));
         }
     }
 
     /// A child answered a watch that a listen asked for.
-    pub(super) fn watch_answered(&mut self, conn: Conn, wire: WireId, id: &HostId, well: bool) {
+    pub(super) fn watch_answered(&mut self, conn: Conn, wire: WireId, id: &HostId, own: &str, well: bool) {
         let Some(listen) = self.session.listens.get_mut(id) else { return };
         listen.asked.remove(&(conn.server, wire));
         if !well {
-            // Which one it was is not kept: a child that refuses one is left out of this listen as a whole.
-            listen.uris.retain(|(server, _), _| *server != conn.server);
+            listen.uris.remove(&(conn.server, own.to_owned()));
         }
         self.acknowledge_if_known(id);
     }
 
     fn acknowledge_if_known(&mut self, id: &HostId) {
-        if self.session.listens.get(id).is_some_and(|listen| listen.asked.is_empty() && listen.until.is_some()) {
+        let is_known = |listen: &Listen| {
+            let starting = |server: ServerId| matches!(self.child(server).state, State::Starting);
+            listen.until.is_some() && listen.asked.is_empty() && !listen.uris.keys().any(|(server, _)| starting(*server))
+        };
+        if self.session.listens.get(id).is_some_and(is_known) {
             self.acknowledge(id);
         }
     }
@@ -184,6 +232,7 @@ impl Hub {
             .session
             .listens
             .values()
+            .filter(|listen| listen.until.is_none())
             .flat_map(|listen| listen.uris.keys().filter(|(other, _)| *other == server).map(|(_, own)| own.clone()))
             .collect();
         for own in keys {
@@ -210,7 +259,8 @@ impl Hub {
         let until = now + self.child(*server).config.list_timeout;
         let Some((conn, era)) = self.child_mut(*server).ready_link().map(|link| (link.conn, link.era)) else { return };
         if era == Era::Modern {
-            return self.listen_at_child(conn);
+            self.listen_at_child(conn);
+            return;
         }
         let params = json!({ "uri": own }).to_string();
         self.ask_child(conn, Method::Unsubscribe, Some(&params), Purpose::Restore, Some(until));
@@ -231,8 +281,10 @@ impl Hub {
         for id in due {
             // Children that did not answer in time are left out.
             if let Some(listen) = self.session.listens.get_mut(&id) {
-                let silent: Vec<ServerId> =
+                let mut silent: Vec<ServerId> =
                     std::mem::take(&mut listen.asked).into_iter().map(|(server, _)| server).collect();
+                let starting = |server: &ServerId| matches!(self.children[server.0].state, State::Starting);
+                silent.extend(listen.uris.keys().map(|(server, _)| *server).filter(starting));
                 listen.uris.retain(|(server, _), _| !silent.contains(server));
             }
             self.acknowledge(&id);
@@ -255,7 +307,7 @@ impl Hub {
     // Our stream at a modern child.
 
     /// Opens the shared stream with all that is wanted; an older one is cancelled when this is acknowledged.
-    pub(super) fn listen_at_child(&mut self, conn: Conn) {
+    pub(super) fn listen_at_child(&mut self, conn: Conn) -> Option<WireId> {
         let has = self.child(conn.server).capabilities();
         let mut filter = serde_json::Map::new();
         for (name, has) in CHANGES.iter().zip([has.tools_changed, has.prompts_changed, has.resources_changed]) {
@@ -275,13 +327,22 @@ impl Hub {
             }
         }
         if filter.is_empty() {
-            return;
+            return None;
         }
         let params = json!({ "notifications": filter }).to_string();
-        let Some(wire) = self.ask_child(conn, Method::Listen, Some(&params), Purpose::Listen, None) else { return };
-        if let Some(link) = self.link_mut(conn) {
-            link.listening.next = Some(wire);
+        let wire = self.ask_child(conn, Method::Listen, Some(&params), Purpose::Listen, None)?;
+        let overtaken = self.link_mut(conn)?.listening.next.replace(wire);
+        if let Some(old) = overtaken {
+            // Nobody waits for its acknowledgement any more: this one has all that it had.
+            self.link_mut(conn)?.pending.remove(&old);
+            self.tell_cancelled(conn, old, Some("\"the filter was replaced\""));
+            for listen in self.session.listens.values_mut() {
+                if listen.asked.remove(&(conn.server, old)) {
+                    listen.asked.insert((conn.server, wire));
+                }
+            }
         }
+        Some(wire)
     }
 
     /// A modern child acknowledges a stream: it is the one that counts, and what waited for it is answered.
@@ -305,6 +366,21 @@ impl Hub {
             })
             .unwrap_or_default();
         self.answer_subscribers(conn, &honoured);
+        self.stream_known(conn, wire, &honoured);
+    }
+
+    /// Streams of the host that waited for that one at a child are acknowledged, without what the child left out.
+    fn stream_known(&mut self, conn: Conn, wire: WireId, honoured: &[String]) {
+        let mut ids = Vec::new();
+        for (id, listen) in &mut self.session.listens {
+            if listen.asked.remove(&(conn.server, wire)) {
+                listen.uris.retain(|(server, own), _| *server != conn.server || honoured.contains(own));
+                ids.push(id.clone());
+            }
+        }
+        for id in ids {
+            self.acknowledge_if_known(&id);
+        }
     }
 
     /// Our number of the stream that a notification of a modern child belongs to.
@@ -352,6 +428,7 @@ impl Hub {
         if link.listening.next == Some(wire) {
             link.listening.next = None;
             self.answer_subscribers(conn, &[]);
+            self.stream_known(conn, wire, &[]);
         } else if link.listening.current == Some(wire) {
             link.listening.current = None;
         } else {

@@ -243,7 +243,7 @@ impl Hub {
             Purpose::Gather(number) => self.gathered(now, conn, number, Some(&line.slice(result))),
             Purpose::Discover => self.discovered_child(now, conn, &line[result]),
             Purpose::Listen => self.child_stream_over(now, conn, wire, false),
-            Purpose::Watch(id) => self.watch_answered(conn, wire, &id, true),
+            Purpose::Watch { listen, own } => self.watch_answered(conn, wire, &listen, &own, true),
             Purpose::Ping | Purpose::Restore | Purpose::Call(_) => {}
         }
     }
@@ -264,7 +264,7 @@ impl Hub {
             Purpose::Gather(number) => self.gathered(now, conn, *number, None),
             Purpose::Discover => self.probe_failed(now, conn, code, what),
             Purpose::Listen => self.child_stream_over(now, conn, wire, code == Some(-32601)),
-            Purpose::Watch(id) => self.watch_answered(conn, wire, id, false),
+            Purpose::Watch { listen, own } => self.watch_answered(conn, wire, listen, own, false),
             Purpose::Ping => {
                 if code.is_none() || code == Some(-32601) {
                     self.child_mut(conn.server).no_ping = true;
@@ -357,14 +357,20 @@ impl Hub {
         self.child_mut(conn.server).level = None;
         if self.era_of(conn) == Era::Modern {
             self.listen_at_child(conn);
+            self.watch_for_waiting(now, conn);
             return self.tell_listens_after_restart(conn.server);
         }
         self.restore_level(now, conn.server);
         if !self.child(conn.server).capabilities().subscribe {
-            return;
+            for listen in self.session.listens.values_mut().filter(|listen| listen.until.is_some()) {
+                listen.uris.retain(|(server, _), _| *server != conn.server);
+            }
+            return self.watch_for_waiting(now, conn);
         }
+        self.watch_for_waiting(now, conn);
         let until = now + self.child(conn.server).config.list_timeout;
-        let listens = self.session.listens.values().flat_map(|listen| listen.uris.keys());
+        let acknowledged = self.session.listens.values().filter(|listen| listen.until.is_none());
+        let listens = acknowledged.flat_map(|listen| listen.uris.keys());
         let watched: std::collections::BTreeSet<String> = self
             .session
             .watches
