@@ -13,6 +13,7 @@ mod control;
 mod from_child;
 mod from_host;
 mod initialize;
+mod inspect;
 mod lifecycle;
 mod limits;
 mod listen;
@@ -52,8 +53,8 @@ pub use control::Command;
 pub use lifecycle::StartFailure;
 pub use reload::Incoming;
 
-/// The machine.
-#[derive(Debug)]
+/// The machine. It can be cloned, so that small worlds can be explored in every order.
+#[derive(Clone, Debug)]
 pub struct Hub {
     config: Arc<Config>,
     naming: Naming,
@@ -129,7 +130,7 @@ struct Broken {
 }
 
 /// What the pump is to do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Effect {
     /// Start a process; tell [`Hub::handle_spawned`].
     Spawn {

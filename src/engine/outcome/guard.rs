@@ -109,6 +109,11 @@ impl RepeatGuard {
         }
     }
 
+    /// What is known, in the order of the ids.
+    pub fn rows(&self) -> impl Iterator<Item = &GuardRow> {
+        self.rows.values()
+    }
+
     /// Takes note of a late response.
     pub fn settled(&mut self, id: OutcomeId, kind: SettledAs) {
         if let Some(row) = self.rows.get_mut(&id) {

@@ -1,0 +1,98 @@
+//! The machine that ships, in worlds that are made up: a scripted host, scripted children, pipes that take what they
+//! like, and a clock that jumps. After every step the promises of `DESIGN.md` chapter 2 are looked at.
+//!
+//! `MCP_PROXY_SIM_SCHEDULES` sets how many schedules run; `MCP_PROXY_SIM_SEED` runs one and prints what happened.
+
+#[path = "sim/act.rs"]
+mod act;
+#[path = "sim/child.rs"]
+mod child;
+#[path = "sim/config.rs"]
+mod config;
+#[path = "sim/host.rs"]
+mod host;
+#[path = "sim/schedule.rs"]
+mod schedule;
+#[path = "sim/watch.rs"]
+mod watch;
+#[path = "sim/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use schedule::{Dice, Flavour};
+use watch::Stats;
+
+/// Schedules of each flavour.
+const SCHEDULES: u64 = 5_000;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run_one(flavour: Flavour, seed: u64, traced: bool) -> Stats {
+    let mut dice = Dice(seed);
+    let mut world = schedule::world(flavour, &mut dice);
+    world.trace = traced.then(Vec::new);
+    let run = catch_unwind(AssertUnwindSafe(|| schedule::run(&mut world, flavour, &mut dice)));
+    if let Err(panic) = run {
+        if !traced {
+            let _ = catch_unwind(|| run_one(flavour, seed, true));
+            eprintln!("replay with MCP_PROXY_SIM_SEED={seed} and the name of this test");
+        } else {
+            let trace = world.trace.take().unwrap_or_default();
+            eprintln!("{}", trace[trace.len().saturating_sub(120)..].join("\n"));
+        }
+        resume_unwind(panic);
+    }
+    if number("MCP_PROXY_SIM_SEED").is_some() {
+        eprintln!("{}", world.trace.take().unwrap_or_default().join("\n"));
+    }
+    world.watch.stats
+}
+
+/// Runs the schedules of a flavour; each of `must` has to have occurred.
+fn schedules(flavour: Flavour, must: &[&str]) {
+    if let Some(seed) = number("MCP_PROXY_SIM_SEED") {
+        run_one(flavour, seed, true);
+        return;
+    }
+    let count = number("MCP_PROXY_SIM_SCHEDULES").map_or(SCHEDULES, |all| all.div_ceil(4));
+    let mut stats = Stats::default();
+    for seed in 0..count {
+        stats.sum(&run_one(flavour, seed + ((flavour as u64) << 32), false));
+    }
+    println!("{flavour:?}: {count} schedules");
+    for (name, count) in Stats::NAMES.iter().zip(&stats.0) {
+        println!("{count:>10} {name}");
+        assert!(*count > 0 || !must.contains(name), "no {name} in all schedules");
+    }
+}
+
+/// What every flavour must see.
+const ALWAYS: &[&str] = &[
+    "calls", "answered", "lost", "unavailable", "cancels", "unsent cancels", "executed", "crashes", "spawns",
+    "restarts", "orders", "reloads", "list changes", "announced", "stops", "ends of input",
+];
+
+#[test]
+fn calm_schedules() {
+    schedules(Flavour::Calm, ALWAYS);
+}
+
+#[test]
+fn schedules_of_faults() {
+    let more = ["late", "exit 0", "closed stdout", "failed spawns", "stale", "junk", "questions", "withdrawn"];
+    schedules(Flavour::Faults, &[ALWAYS, &more].concat());
+}
+
+#[test]
+fn schedules_of_orders() {
+    schedules(Flavour::Orders, ALWAYS);
+}
+
+#[test]
+fn schedules_of_hosts() {
+    let more = ["refused", "questions answered", "progress", "batches", "duplicates", "guard asked"];
+    schedules(Flavour::Host, &[ALWAYS, &more].concat());
+}
