@@ -3,14 +3,20 @@
 //!
 //! `MCP_PROXY_SIM_SCHEDULES` sets how many schedules run; `MCP_PROXY_SIM_SEED` runs one and prints what happened.
 
+#![expect(unreachable_pub, reason = "the parts of a test see each other")]
+
 #[path = "sim/act.rs"]
 mod act;
 #[path = "sim/child.rs"]
 mod child;
 #[path = "sim/config.rs"]
 mod config;
+#[path = "sim/explore.rs"]
+mod explore;
 #[path = "sim/host.rs"]
 mod host;
+#[path = "sim/pins.rs"]
+mod pins;
 #[path = "sim/schedule.rs"]
 mod schedule;
 #[path = "sim/watch.rs"]

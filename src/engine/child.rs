@@ -300,6 +300,22 @@ impl Child {
             || matches!(self.config.transport, config::Transport::Http(_))
     }
 
+    /// Whether `max_pending` requests of the host are under way to it or wait for it. Our own do not count.
+    pub fn is_full(&self) -> bool {
+        let max = self.config.max_pending;
+        let link = self.link.as_ref();
+        let at_most = link.map_or(0, |link| link.pending.len()) + self.waiting.len();
+        at_most >= max && link.map_or(0, Link::calls) + self.waiting.len() >= max
+    }
+
+    /// Whether a person stopped it, so that its names are not shown.
+    pub fn is_put_away(&self) -> bool {
+        matches!(
+            self.state,
+            State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson), .. }
+        )
+    }
+
     /// Whether its facts need not be waited for.
     pub fn is_known(&self) -> bool {
         self.facts.is_some() || self.is_settled(Kind::Tools)

@@ -217,12 +217,14 @@ pub struct Known {
 }
 
 /// What a piece of the host's outbox belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostTag {
     /// Whose message it is; for the bound of what waits.
     server: Option<u32>,
-    /// Number of the outcome that is settled when it is accepted; 0: none.
-    settles: u64,
+    /// Numbers of the outcomes that are settled when it is accepted, from here …
+    from: u64,
+    /// … to before here.
+    to: u64,
 }
 
 /// How the end goes.
@@ -325,8 +327,8 @@ impl Hub {
             if let Some(server) = tag.server {
                 out_of[server as usize] -= bytes;
             }
-            if whole && tag.settles != 0 {
-                effects.extend(settling.remove(&tag.settles).map(Effect::Settle));
+            if whole {
+                effects.extend((tag.from..tag.to).filter_map(|number| settling.remove(&number)).map(Effect::Settle));
             }
         });
     }
@@ -389,6 +391,7 @@ impl Hub {
             finishing,
             lists,
             self.rows_until,
+            self.asked.values().map(|asked| asked.until).min(),
             self.parked_deadline(),
             self.rounds_deadline(),
             self.listens_deadline(),
@@ -406,6 +409,7 @@ impl Hub {
         if self.rows_until.is_some_and(|until| until <= now) {
             self.handle_rows_known(now);
         }
+        self.asked_expired(now);
         self.parked_due(now);
         self.rounds_due(now);
         self.listens_due(now);

@@ -49,6 +49,8 @@ pub struct Link {
     pub listening: Listening,
     /// When something last went either way.
     pub last_traffic: Instant,
+    /// It refused our revision and was asked once more with one of its own.
+    pub asked_again: bool,
 }
 
 /// The state of our stream at a modern child.
@@ -246,6 +248,7 @@ impl Link {
             wake: None,
             listening: Listening::default(),
             last_traffic: now,
+            asked_again: false,
         }
     }
 

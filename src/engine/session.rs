@@ -10,6 +10,7 @@ use super::child::{Conn, ServerId};
 use super::era::Sender;
 use super::facts::HostCapabilities;
 use super::listing::Kind;
+use super::outcome::OutcomeId;
 use crate::wire::id::{ChildId, HostId, OurId, WireId};
 use crate::wire::method::{Method, Revision};
 
@@ -30,8 +31,8 @@ pub struct Session {
     pub batches: BTreeMap<u64, Batch>,
     /// Requests to the host that have no answer yet.
     pub questions: BTreeMap<OurId, Question>,
-    /// Requests and notices to the host that wait for `notifications/initialized`.
-    pub held: Vec<Bytes>,
+    /// Requests, with their numbers, and notices to the host that wait for `notifications/initialized`.
+    pub held: Vec<(Option<OurId>, Bytes)>,
     /// The level that the host set.
     pub log_level: Option<String>,
     /// Resources that the host watches: server and the child's own URI → the host's spelling.
@@ -128,12 +129,16 @@ pub struct Listen {
 }
 
 /// An array of requests that is answered by one array.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// How many are open.
     pub open: usize,
     /// The answers so far.
     pub answers: Vec<Bytes>,
+    /// Requests whose answer is among them: their ids are in use until the array is sent.
+    pub ids: BTreeSet<HostId>,
+    /// Outcomes that are settled when the array was accepted.
+    pub outcomes: Vec<OutcomeId>,
 }
 
 /// A request of ours to the host.
@@ -191,6 +196,11 @@ impl Session {
             next_question: 1,
             next_batch: 1,
         }
+    }
+
+    /// Whether the host waits for an answer under that id.
+    pub fn is_in_use(&self, id: &HostId) -> bool {
+        self.in_flight.contains_key(id) || self.batches.values().any(|batch| batch.ids.contains(id))
     }
 
     /// Whether `initialize` came.

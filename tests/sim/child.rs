@@ -77,13 +77,6 @@ pub struct Proc {
     pub old: bool,
 }
 
-impl Todo {
-    /// Whether the answer ends something of the host.
-    pub fn is_call(&self) -> bool {
-        self.mark.is_some()
-    }
-}
-
 impl Proc {
     pub fn new(conn: Conn, key: &str, prompts: bool) -> Self {
         Self {
@@ -126,12 +119,13 @@ impl Proc {
             .unwrap_or_else(|error| panic!("{error}: a child got {}", String::from_utf8_lossy(&line)));
         assert_eq!(value["jsonrpc"], "2.0", "{value}");
         if !std::mem::replace(&mut self.spoke, true) {
-            assert_eq!(value["method"], "initialize", "the handshake comes first: {value}");
+            let first = value["method"].as_str();
+            assert!(matches!(first, Some("initialize" | "server/discover")), "the handshake comes first: {value}");
         }
         match (value["method"].as_str(), value.get("id")) {
             (Some(method), Some(id)) => {
                 let id = id.as_u64().expect("our numbers are integers");
-                assert!(watch.wires.insert((self.key.clone(), id)), "a number came twice: {value}");
+                assert!(watch.wires.insert((self.conn.server.0, id)), "a number came twice: {value}");
                 let mark = value.pointer("/params/_meta/mark").and_then(Value::as_u64).map(|mark| mark as Mark);
                 let progress = value.pointer("/params/_meta/progressToken").is_some();
                 if progress {
@@ -152,6 +146,8 @@ impl Proc {
         {
             watch.executes(&self.key, mark);
         }
+        // A probe for the other era is refused by all of them.
+        let how = if todo.method == "server/discover" && how != How::Never { How::Error } else { how };
         let id = match how {
             How::StringId => format!("\"{}\"", todo.id),
             _ => todo.id.to_string(),

@@ -45,6 +45,7 @@ impl World {
     pub fn initialize(&mut self, variant: usize) {
         let (revision, capabilities) = (REVISIONS[variant % 4], CAPABILITIES[variant / 4 % 3]);
         let id = self.fresh_id(variant % 2 == 1);
+        self.batches = revision == "2025-03-26";
         self.watch.asks(What::Initialize, &id, None);
         self.host_says(format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{capabilities},"clientInfo":{{"name":"sim","version":"1"}}}}}}"#

@@ -159,7 +159,7 @@ fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
         3 if !open.is_empty() && dice.one_in(3) => Act::Again(dice.of(&open)),
         4 => Act::Own(dice.below(8)),
         5 if dice.one_in(3) => Act::Junk(dice.below(6)),
-        6 if initialize_is_old(world) => {
+        6 if world.batches && world.watch.initialized => {
             Act::Batch((0..1 + dice.below(3)).map(|_| (dice.of(&keys), form(dice, world.rich))).collect())
         }
         7..=10 if !world.questions.is_empty() => {
@@ -168,12 +168,6 @@ fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
         11 if !world.reads.is_empty() => Act::AnswerRead(dice.below(world.reads.len())),
         _ => Act::Call(dice.of(&keys), form(dice, world.rich)),
     })
-}
-
-fn initialize_is_old(world: &World) -> bool {
-    // The second variant's ids are strings, and it asks for 2025-03-26.
-    world.watch.requests.iter().any(|r| r.what == What::Initialize && r.delivered && r.id.starts_with('"'))
-        && world.watch.initialized
 }
 
 fn child(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {

@@ -76,6 +76,10 @@ impl Stats {
         self.0[at.unwrap_or_else(|| panic!("{name} is no statistic"))] += 1;
     }
 
+    pub fn of(&self, name: &str) -> u64 {
+        Self::NAMES.iter().zip(self.0).find(|(known, _)| **known == name).expect("it is a statistic").1
+    }
+
     pub fn sum(&mut self, other: &Self) {
         for (mine, more) in self.0.iter_mut().zip(other.0) {
             *mine += more;
@@ -98,7 +102,7 @@ pub struct Watch {
     /// Versions of each server's catalog that were told to the proxy at all.
     pub served: BTreeMap<String, BTreeSet<u32>>,
     /// Requests that each server has read, over all its lives.
-    pub wires: BTreeSet<(String, u64)>,
+    pub wires: BTreeSet<(usize, u64)>,
     pub initialized: bool,
     pub stats: Stats,
 }

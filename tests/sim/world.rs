@@ -35,6 +35,8 @@ pub struct World {
     pub versions: BTreeMap<String, u32>,
     /// Whether children of that world have more than tools.
     pub rich: bool,
+    /// The host's revision has arrays.
+    pub batches: bool,
     to_host: VecDeque<Line>,
     /// Bytes of the host's outbox that the watch has seen.
     seen: usize,
@@ -83,6 +85,7 @@ impl World {
             tables,
             common,
             rich: false,
+            batches: false,
             to_host: VecDeque::new(),
             seen: 0,
             questions: Vec::new(),

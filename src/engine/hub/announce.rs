@@ -105,11 +105,14 @@ impl Hub {
         let mut pieces = vec![Bytes::from(head)];
         pieces.extend(page);
         pieces.push(Bytes::from_static(b"}"));
-        self.answer_pieces(id, None, 0, &pieces);
+        self.answer_pieces(id, None, &pieces);
     }
 
     /// Renders what a child adds anew, and arranges the announcement if that changed the merged view.
     pub(super) fn publish(&mut self, now: Instant, id: ServerId) {
+        if self.child(id).is_put_away() {
+            return self.answer_lists(now);
+        }
         // We declare tasks for those who have them; a child that has none must not seem to.
         let tasks_somewhere = self.present().any(|child| child.capabilities().tasks_call);
         let child = self.child_mut(id);
@@ -151,9 +154,12 @@ impl Hub {
                 continue;
             }
             self.announce[index] = None;
-            if self.is_news(kinds) {
+            let news = self.is_news(kinds);
+            if news {
                 self.announce_to_listens(index);
-                self.notify_host(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
+            }
+            if news && self.session.is_initialized() {
+                self.say(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
             }
         }
     }
@@ -164,17 +170,31 @@ impl Hub {
         let given = |kind: &Kind| self.given[*kind as usize];
         let awaited =
             |kind: &Kind| self.session.in_flight.values().any(|flight| flight.place == Place::List { kind: *kind });
-        let old = |kind: &Kind| given(kind).is_some_and(|given| given != self.catalog.snapshot(*kind).revision());
+        let old = |kind: &Kind| given(kind).is_some_and(|given| given != self.shown(*kind));
         kinds.iter().any(|kind| old(kind) && !awaited(kind))
             || kinds.iter().all(|kind| given(kind).is_none() && !awaited(kind))
+    }
+
+    /// Nothing may be announced before `notifications/initialized`: tells now what changed since the host listed it.
+    pub(super) fn announce_missed(&mut self) {
+        for (method, kinds) in &ANNOUNCED {
+            let stale = |kind: &Kind| self.given[*kind as usize].is_some_and(|given| given != self.shown(*kind));
+            if kinds.iter().any(stale) {
+                self.say(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
+            }
+        }
+    }
+
+    fn shown(&self, kind: Kind) -> u64 {
+        self.catalog.snapshot(kind).revision()
     }
 
     /// A notification of ours; it waits for `notifications/initialized`. Told twice, it is told once.
     pub(super) fn notify_host(&mut self, text: &str) {
         if self.session.is_initialized() {
             self.say(text);
-        } else if self.session.is_opened() && !self.session.held.iter().any(|held| held == text.as_bytes()) {
-            self.session.held.push(Bytes::copy_from_slice(text.as_bytes()));
+        } else if self.session.is_opened() && !self.session.held.iter().any(|(_, held)| held == text.as_bytes()) {
+            self.session.held.push((None, Bytes::copy_from_slice(text.as_bytes())));
         }
     }
 }

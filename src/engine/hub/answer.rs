@@ -1,5 +1,6 @@
 //! One answer for each request of the host, and everything else that goes to it.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use super::{HostTag, Hub};
 use crate::engine::child::ServerId;
 use crate::engine::era::{self, Hints};
 use crate::engine::outcome::OutcomeId;
+use crate::engine::session::Batch;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::HostId;
 use crate::wire::splice::{self, Edit};
@@ -51,7 +53,7 @@ impl Hub {
             Bytes::copy_from_slice(result.as_bytes()),
             Bytes::from_static(b"}"),
         ];
-        self.answer_pieces(id, None, 0, &pieces);
+        self.answer_pieces(id, None, &pieces);
     }
 
     /// Answers with an error of ours.
@@ -62,7 +64,7 @@ impl Hub {
     /// Answers with an error of ours on behalf of a server; settles that outcome when it is accepted.
     pub(super) fn answer_error_from(&mut self, id: &HostId, server: Option<ServerId>, error: &RpcError) {
         let text = Bytes::from(error.response(id.0.raw()));
-        self.answer_pieces(id, server, 0, &[text]);
+        self.answer_pieces(id, server, &[text]);
     }
 
     /// Answers with a child's own line, edited.
@@ -80,30 +82,32 @@ impl Hub {
         };
         if flight.batch.is_some() {
             let text = Bytes::from(splice::apply(frame, edits));
-            self.gather(flight.batch, text);
-            self.settle_now(outcome);
+            if let Some(batch) = flight.batch.and_then(|number| self.session.batches.get_mut(&number)) {
+                batch.outcomes.extend(outcome);
+            }
+            self.gather_answer(flight.batch, id, text);
             return;
         }
-        let settles = outcome.map_or(0, |outcome| self.settle_later(outcome));
+        let settles = outcome.map_or(0..0, |outcome| self.settle_later([outcome]));
         let before = self.out.bytes();
-        let tag = HostTag { server: u32::try_from(server.0).ok(), settles };
+        let tag = HostTag { server: u32::try_from(server.0).ok(), from: settles.start, to: settles.end };
         self.out.push_edited(tag, frame, edits);
         self.out_of[server.0] += self.out.bytes() - before;
     }
 
     /// Answers with pieces that are one whole response. An id that is not under way gets nothing.
-    pub(super) fn answer_pieces(&mut self, id: &HostId, server: Option<ServerId>, settles: u64, pieces: &[Bytes]) {
+    pub(super) fn answer_pieces(&mut self, id: &HostId, server: Option<ServerId>, pieces: &[Bytes]) {
         let Some(flight) = self.session.in_flight.remove(id) else { return };
         if flight.batch.is_some() {
-            self.gather(flight.batch, Bytes::from(pieces.concat()));
+            self.gather_answer(flight.batch, id, Bytes::from(pieces.concat()));
             return;
         }
-        self.send_pieces(server, settles, pieces);
+        self.send_pieces(server, 0..0, pieces);
     }
 
     /// Says something to the host that answers nothing.
     pub(super) fn say(&mut self, text: &str) {
-        self.out.push(HostTag { server: None, settles: 0 }, text.as_bytes());
+        self.out.push(HostTag::default(), text.as_bytes());
     }
 
     /// A notification on behalf of a child.
@@ -118,17 +122,26 @@ impl Hub {
             return;
         }
         let before = self.out.bytes();
-        self.out.push_edited(HostTag { server: u32::try_from(server.0).ok(), settles: 0 }, frame, edits);
+        let tag = HostTag { server: u32::try_from(server.0).ok(), ..HostTag::default() };
+        self.out.push_edited(tag, frame, edits);
         self.out_of[server.0] += self.out.bytes() - before;
     }
 
-    fn send_pieces(&mut self, server: Option<ServerId>, settles: u64, pieces: &[Bytes]) {
+    fn send_pieces(&mut self, server: Option<ServerId>, settles: Range<u64>, pieces: &[Bytes]) {
         let before = self.out.bytes();
-        let tag = HostTag { server: server.and_then(|id| u32::try_from(id.0).ok()), settles };
+        let server_number = server.and_then(|id| u32::try_from(id.0).ok());
+        let tag = HostTag { server: server_number, from: settles.start, to: settles.end };
         self.out.push_pieces(tag, pieces);
         if let Some(server) = server {
             self.out_of[server.0] += self.out.bytes() - before;
         }
+    }
+
+    fn gather_answer(&mut self, batch: Option<u64>, id: &HostId, answer: Bytes) {
+        if let Some(batch) = batch.and_then(|number| self.session.batches.get_mut(&number)) {
+            batch.ids.insert(id.clone());
+        }
+        self.gather(batch, answer);
     }
 
     /// Adds an answer to an array, and sends the array when it is whole.
@@ -142,17 +155,18 @@ impl Hub {
         if batch.open > 0 {
             return;
         }
-        let answers = self.session.batches.remove(&number).map(|batch| batch.answers).unwrap_or_default();
+        let Batch { answers, outcomes, .. } = self.session.batches.remove(&number).unwrap_or_default();
         if answers.is_empty() {
             return;
         }
+        let settles = self.settle_later(outcomes);
         let mut pieces = Vec::with_capacity(answers.len() * 2 + 1);
         for answer in answers {
             pieces.push(Bytes::from_static(if pieces.is_empty() { b"[" } else { b"," }));
             pieces.push(answer);
         }
         pieces.push(Bytes::from_static(b"]"));
-        self.send_pieces(None, 0, &pieces);
+        self.send_pieces(None, settles, &pieces);
     }
 
     pub(super) fn settle_now(&mut self, outcome: Option<OutcomeId>) {
@@ -161,11 +175,14 @@ impl Hub {
         }
     }
 
-    fn settle_later(&mut self, outcome: OutcomeId) -> u64 {
-        let number = self.next_settling;
-        self.next_settling += 1;
-        self.settling.insert(number, outcome);
-        number
+    /// The numbers under which these outcomes are settled when their message was accepted.
+    fn settle_later(&mut self, outcomes: impl IntoIterator<Item = OutcomeId>) -> Range<u64> {
+        let first = self.next_settling;
+        for outcome in outcomes {
+            self.settling.insert(self.next_settling, outcome);
+            self.next_settling += 1;
+        }
+        first..self.next_settling
     }
 
     /// -31011: not sent, safe to send again.

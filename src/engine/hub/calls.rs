@@ -32,6 +32,8 @@ pub(super) struct Asked {
     server: ServerId,
     call: Box<Call>,
     of: OutcomeId,
+    /// The call's own time limit goes on while the person thinks.
+    pub(super) until: Instant,
 }
 
 impl Hub {
@@ -115,6 +117,11 @@ impl Hub {
 
     fn wait_unrouted(&mut self, now: Instant, id: ServerId, request: Request) {
         if let Some(error) = self.hopeless(now, id) {
+            return self.answer_error_from(&request.id, Some(id), &error);
+        }
+        if self.child(id).is_full() {
+            let what = format!("{} requests are under way (max_pending)", self.child(id).config.max_pending);
+            let error = self.busy(id, &what);
             return self.answer_error_from(&request.id, Some(id), &error);
         }
         self.place(&request.id, Place::Waiting(id));
@@ -288,8 +295,7 @@ impl Hub {
         let child = self.child_mut(server);
         child.last_used = now;
         let max = child.config.max_pending;
-        let pending = child.link.as_ref().map_or(0, |link| link.pending.len());
-        let busy = if pending + child.waiting.len() >= max {
+        let busy = if child.is_full() {
             Some(format!("{max} requests are under way (max_pending)"))
         } else if child.unsent_bytes() + call.frame.len() > limit {
             Some("it does not read, and what waits for it has reached its bound".to_owned())
@@ -408,14 +414,15 @@ impl Hub {
         let question = Question { asker: Asker::Guard { about: about.clone() }, method: Method::Elicit };
         self.session.questions.insert(id, question);
         self.place(&about, Place::Asked(id));
-        self.asked.insert(about, Asked { server, call, of });
+        let until = call.since + self.max_time(server).unwrap_or(CALL_MAX_TIME);
+        self.asked.insert(about, Asked { server, call, of, until });
         let params = repeat_question(text);
         self.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"elicitation/create","params":{params}}}"#, id.0));
     }
 
     /// The person answered the guard's question.
     pub(super) fn guard_answered(&mut self, now: Instant, about: &HostId, answer: Answer) {
-        let Some(Asked { server, mut call, of }) = self.asked.remove(about) else { return };
+        let Some(Asked { server, mut call, of, .. }) = self.asked.remove(about) else { return };
         let unix = self.unix(now);
         match self.guard.answered(unix, of, answer) {
             Verdict::Refuse { of, text } => {
@@ -431,6 +438,27 @@ impl Hub {
                 self.offer(now, server, call);
             }
         }
+    }
+
+    /// Takes back the questions whose call has no more time; a person who says nothing has the call refused once.
+    pub(super) fn asked_expired(&mut self, now: Instant) {
+        let over: Vec<HostId> =
+            self.asked.iter().filter(|(_, asked)| asked.until <= now).map(|(id, _)| id.clone()).collect();
+        for about in over {
+            if let Some(Place::Asked(question)) = self.session.in_flight.get(&about).map(|flight| &flight.place) {
+                let question = *question;
+                self.session.questions.remove(&question);
+                self.withdraw_question(question, "the call has no more time");
+            }
+            self.guard_answered(now, &about, Answer::None);
+        }
+    }
+
+    /// How long a call to that server may take as a whole; `None`: for ever.
+    fn max_time(&self, server: ServerId) -> Option<Duration> {
+        let host_limit = self.host_facts().and_then(|host| host.call_limit);
+        let limit = self.child(server).config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
+        (!limit.is_zero()).then_some(limit)
     }
 
     /// Forgets a call that waits for a person's word.
@@ -455,12 +483,11 @@ impl Hub {
 
     /// Puts a call into the outbox of its ready child. The call itself stays as it came, for another life may need it.
     pub(super) fn send(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
-        let host_limit = self.host_facts().and_then(|host| host.call_limit);
+        let max_time = self.max_time(server);
         let child = self.child_mut(server);
         let revision = child.facts.as_ref().map(|facts| facts.revision);
         let idle = child.config.call_idle_timeout.map(|limit| (limit, now + limit));
-        let max_time = child.config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
-        let until = (!max_time.is_zero()).then(|| call.since + max_time);
+        let until = max_time.map(|limit| call.since + limit);
         let wire = child.wire_id();
         let Some((conn, era)) = child.ready_link().map(|link| (link.conn, link.era)) else { return };
         if let (Era::Modern, About::Subscribe { own, spelling }) = (era, &call.about) {

@@ -38,10 +38,10 @@ impl Hub {
 
     fn restart_now(&mut self, now: Instant, id: ServerId, at_once: bool) {
         self.child_mut(id).restart.forgive();
+        self.drain(now, id, Then::Start, at_once);
         if self.child(id).part.is_none() {
             self.publish(now, id);
         }
-        self.drain(now, id, Then::Start, at_once);
     }
 
     fn start_by_person(&mut self, now: Instant, id: ServerId) {

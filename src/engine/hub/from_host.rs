@@ -75,7 +75,7 @@ impl Hub {
             self.bad_line(now, code::INVALID_REQUEST, "The line is over the proxy's max_message and was skipped.");
             return;
         };
-        if told.method.is_none() || self.session.in_flight.contains_key(&id) {
+        if told.method.is_none() || self.session.is_in_use(&id) {
             return;
         }
         let error = RpcError::new(
@@ -139,7 +139,7 @@ impl Hub {
         let number = self.session.next_batch;
         self.session.next_batch += 1;
         let open = envelopes.iter().filter(answered).count();
-        self.session.batches.insert(number, Batch { open, answers: Vec::new() });
+        self.session.batches.insert(number, Batch { open, ..Batch::default() });
         for (element, envelope) in envelopes {
             if let Some(envelope) = envelope {
                 self.host_message(now, element, &envelope, Some(number));
@@ -175,7 +175,7 @@ impl Hub {
     }
 
     fn host_request(&mut self, now: Instant, frame: Bytes, envelope: &Envelope, id: HostId, batch: Option<u64>) {
-        if self.session.in_flight.contains_key(&id) {
+        if self.session.is_in_use(&id) {
             tracing::warn!(id = %id, "the host used the id of a request that is under way; the second one gets no answer");
             self.gather(batch, Bytes::new());
             return;
@@ -300,10 +300,10 @@ impl Hub {
 
     pub(super) fn host_initialized(&mut self) {
         self.session.phase = Phase::Initialized;
-        for text in std::mem::take(&mut self.session.held) {
-            let tag = super::HostTag { server: None, settles: 0 };
-            self.out.push(tag, &text);
+        for (_, text) in std::mem::take(&mut self.session.held) {
+            self.out.push(super::HostTag::default(), &text);
         }
+        self.announce_missed();
     }
 
     fn set_level(&mut self, now: Instant, request: &Request) {

@@ -60,17 +60,29 @@ impl Hub {
     pub(super) fn start_if_due(&mut self, now: Instant, id: ServerId) {
         let child = self.child_mut(id);
         if let Transport::Http(_) = child.config.transport {
-            child.state = State::Failed { reason: "not_supported".into(), half_open: false };
-            child.record.last_error = Some("remote servers are not supported yet".into());
+            self.not_supported(id);
         } else if child.config.start == Start::Eager || !child.listed.iter().all(|listed| *listed) {
             self.start(now, id);
         }
     }
 
+    fn not_supported(&mut self, id: ServerId) {
+        let child = self.child_mut(id);
+        child.state = State::Failed { reason: "not_supported".into(), half_open: false };
+        child.record.last_error = Some("remote servers are not supported yet".into());
+    }
+
     /// Starts a life, as soon as the last one has left nothing behind.
     pub(super) fn start(&mut self, now: Instant, id: ServerId) {
         if self.stopping.is_some() || self.position(id).is_none() {
+            // A state with a time in it would wake the machine for what it can't do.
+            let child = self.child_mut(id);
+            child.state = State::Stopped(Rest::UntilUsed);
+            child.start_when_gone = false;
             return;
+        }
+        if let Transport::Http(_) = self.child(id).config.transport {
+            return self.not_supported(id);
         }
         // The last life of this server, which may have left the configuration in between, must be over.
         let key = &self.child(id).config.key;
@@ -476,7 +488,9 @@ impl Hub {
                 self.start(now, id);
             }
             Then::Stop(rest) => {
-                self.child_mut(id).state = State::Stopped(rest);
+                let child = self.child_mut(id);
+                child.state = State::Stopped(rest);
+                child.start_when_gone = false;
                 if rest == Rest::ByPerson {
                     self.refuse_waiting(now, id, "it was stopped; `mcp-proxy start` starts it");
                 } else if !self.child(id).waiting.is_empty() {
@@ -484,7 +498,9 @@ impl Hub {
                 }
             }
             Then::Remove => {
-                self.child_mut(id).state = State::Stopped(Rest::ByPerson);
+                let child = self.child_mut(id);
+                child.state = State::Stopped(Rest::ByPerson);
+                child.start_when_gone = false;
                 self.refuse_waiting(now, id, "removed");
             }
         }
@@ -501,10 +517,11 @@ impl Hub {
         let open: Vec<HostId> = self.session.in_flight.keys().cloned().collect();
         for index in 0..self.children.len() {
             let id = ServerId(index);
-            self.refuse_waiting(now, id, "the proxy is ending");
             if let Some(conn) = self.child(id).link.as_ref().map(|link| link.conn) {
                 self.end_life(now, conn, None, "the proxy was told to end");
             }
+            // What was given back unsent is among them.
+            self.refuse_waiting(now, id, "the proxy is ending");
         }
         self.answer_lists(now);
         for id in open {

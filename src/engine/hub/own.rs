@@ -285,9 +285,9 @@ impl Hub {
             .filter(|revision| revision.is_legacy() && *revision < Revision::NEWEST_LEGACY)
             .max();
         let Some(common) = common else { return false };
-        if let Some(link) = self.link_mut(conn) {
-            link.phase = Phase::Spawned;
-        }
+        let Some(link) = self.link_mut(conn).filter(|link| !link.asked_again) else { return false };
+        link.phase = Phase::Spawned;
+        link.asked_again = true;
         self.offer_revision(now, conn.server, common);
         true
     }
@@ -416,6 +416,7 @@ impl Hub {
         }
         if emptied {
             self.publish(now, conn.server);
+            self.reroute(now, conn.server);
         }
         self.drive_pagers(now, conn);
         self.lists_complete(now, conn);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Hub;
 use crate::config::{Config, Server};
 use crate::engine::catalog::{Catalog, Changed, Part};
-use crate::engine::child::{ServerId, State, Then};
+use crate::engine::child::{Rest, ServerId, State, Then};
 use crate::engine::listing::Kind;
 use crate::engine::names::Naming;
 
@@ -44,7 +44,10 @@ impl Hub {
             };
             self.order.push(id);
             if !same_launch {
-                replaced.push(id);
+                // What a person stopped stays so, whatever becomes of its table.
+                if !self.child(id).is_put_away() {
+                    replaced.push(id);
+                }
                 if let Some(known) = known {
                     self.child_mut(id).remember(known);
                 }
@@ -67,7 +70,9 @@ impl Hub {
         }
         for id in self.order.clone() {
             if matches!(self.child(id).state, State::Failed { .. }) {
-                self.child_mut(id).restart.forgive();
+                let child = self.child_mut(id);
+                child.restart.forgive();
+                child.state = State::Stopped(Rest::UntilUsed);
                 self.start_if_due(now, id);
             }
         }
@@ -82,6 +87,7 @@ impl Hub {
             let child = &self.children[id.0];
             let part = match &child.part {
                 Some(part) => Some(Arc::clone(part)),
+                None if child.is_put_away() => None,
                 None if child.listed.iter().any(|listed| *listed) => {
                     Some(Arc::new(crate::engine::catalog::build_part(
                         &self.naming,

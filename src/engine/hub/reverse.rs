@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::answer::Droppable;
-use super::{HostTag, Hub};
+use super::Hub;
 use crate::engine::child::Conn;
 use crate::engine::convert;
 use crate::engine::era::Era;
@@ -160,7 +160,7 @@ impl Hub {
         if self.session.is_initialized() {
             self.say_edited(conn.server, &line, &mut edits, Droppable::No);
         } else {
-            self.session.held.push(Bytes::from(splice::apply(&line, &mut edits)));
+            self.session.held.push((Some(our), Bytes::from(splice::apply(&line, &mut edits))));
         }
     }
 
@@ -296,14 +296,11 @@ impl Hub {
             json::quoted(reason)
         );
         // A question that still waits for the handshake is withdrawn without a trace.
-        let marker = format!(r#""id":{},"#, id.0);
-        if let Some(at) =
-            self.session.held.iter().position(|held| memchr::memmem::find(held, marker.as_bytes()).is_some())
-        {
+        if let Some(at) = self.session.held.iter().position(|(held, _)| *held == Some(id)) {
             self.session.held.remove(at);
             return;
         }
-        self.out.push(HostTag { server: None, settles: 0 }, text.as_bytes());
+        self.say(&text);
     }
 
     /// The answer of a child's question that the host will not give.

@@ -103,7 +103,7 @@ impl Hub {
             if self.session.is_initialized() {
                 self.say(&request);
             } else {
-                self.session.held.push(Bytes::from(request));
+                self.session.held.push((Some(our), Bytes::from(request)));
             }
         }
         self.rounds.insert(number, round);

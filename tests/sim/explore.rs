@@ -1,0 +1,235 @@
+//! Small worlds, explored over every order in which things can happen, to the end of each.
+//!
+//! Bounds: two children that are ready (or none, for the start), two requests, and of each fault only as many as the
+//! world allows. The host reads at once, children answer well or not at all, and a write takes one byte or everything.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use mcp_proxy::engine::hub::Command;
+
+use super::act::Act;
+use super::child::{How, Stage};
+use super::config::{Common, Table};
+use super::host::Form;
+use super::schedule::{finish, settle};
+use super::world::{Amount, World};
+
+/// What may still happen in a world.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Left {
+    /// Requests of the host, in this order.
+    host: Vec<Act>,
+    cancels: u8,
+    crashes: u8,
+    ticks: u8,
+    changes: u8,
+    failed_spawns: u8,
+    silences: u8,
+    /// Orders, reloads or the end, in this order.
+    orders: Vec<Act>,
+    /// Writes may stop after one byte.
+    cuts: bool,
+}
+
+/// States of one world; more would be a world that is too large to be explored in a test.
+const MOST: usize = 400_000;
+
+pub fn ready() -> World {
+    let mut world = World::new(vec![Table::new("a"), Table::new("b")], Common::default(), vec![None, None], 1);
+    world.apply(&Act::Initialize(0));
+    settle(&mut world);
+    world.apply(&Act::Initialized);
+    world.apply(&Act::List("tools"));
+    settle(&mut world);
+    while world.tick() {
+        settle(&mut world);
+    }
+    assert!(world.hub.open_work().is_empty());
+    world
+}
+
+/// What can happen next, with what is left then. `busy`: something happens without a fault or time.
+fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
+    let mut all = Vec::new();
+    let same = |act: Act| (act, left.clone());
+    for (conn, proc) in &world.procs {
+        let conn = *conn;
+        if proc.stage == Stage::Spawning {
+            all.push(same(Act::Spawned(conn)));
+        }
+        if world.can_write(conn) {
+            all.push(same(Act::Write(conn, Amount::All)));
+        }
+        if proc.is_running() && proc.has_line() {
+            all.push(same(Act::ChildReads(conn)));
+        }
+        if proc.is_running() && !proc.stop_ordered {
+            all.extend((0..proc.todo.len()).map(|at| same(Act::Answers(conn, at, How::Well))));
+        }
+        if !proc.told && !proc.stdout.is_empty() {
+            all.push(same(Act::Deliver(conn)));
+        }
+        if !proc.told && !proc.is_running() && proc.stage != Stage::Spawning {
+            all.push(same(Act::Gone(conn)));
+        }
+        if proc.stop_ordered {
+            all.push(same(Act::Reaped(conn)));
+        }
+    }
+    if let Some((next, rest)) = left.host.split_first() {
+        all.push((next.clone(), Left { host: rest.to_vec(), ..left.clone() }));
+    }
+    let busy = !all.is_empty();
+    for (conn, proc) in &world.procs {
+        let conn = *conn;
+        if left.failed_spawns > 0 && proc.stage == Stage::Spawning {
+            let rest = Left { failed_spawns: left.failed_spawns - 1, ..left.clone() };
+            all.push((Act::NotSpawned(conn, false), rest));
+        }
+        if !proc.is_running() || proc.stop_ordered {
+            continue;
+        }
+        if left.cuts && !proc.midway && world.can_write(conn) {
+            all.push(same(Act::Write(conn, Amount::One)));
+        }
+        if left.crashes > 0 && proc.key == "a" {
+            all.push((Act::Dies(conn, 1), Left { crashes: left.crashes - 1, ..left.clone() }));
+        }
+        if left.changes > 0 && proc.key == "a" && proc.initialized {
+            all.push((Act::Changes(conn), Left { changes: left.changes - 1, ..left.clone() }));
+        }
+        if left.silences > 0 && !proc.todo.is_empty() {
+            let rest = Left { silences: left.silences - 1, ..left.clone() };
+            all.push((Act::Answers(conn, 0, How::Never), rest));
+        }
+    }
+    if left.cancels > 0 {
+        let rest = Left { cancels: left.cancels - 1, ..left.clone() };
+        all.extend(world.open_calls().into_iter().map(|id| (Act::Cancel(id), rest.clone())));
+    }
+    if left.ticks > 0 && world.hub.deadline().is_some() {
+        all.push((Act::Tick, Left { ticks: left.ticks - 1, ..left.clone() }));
+    }
+    if let Some((next, rest)) = left.orders.split_first() {
+        all.push((next.clone(), Left { orders: rest.to_vec(), ..left.clone() }));
+    }
+    (all, busy)
+}
+
+/// Goes through all states that can be reached, and from each that has nothing left to do to the end.
+fn explore(name: &str, start: World, left: Left) {
+    let began = Instant::now();
+    let mut seen: HashSet<(u64, Left)> = HashSet::new();
+    let mut open = vec![(start, left)];
+    let (mut steps, mut ends) = (0_u64, 0_u64);
+    while let Some((world, left)) = open.pop() {
+        if !seen.insert((world.fingerprint(), left.clone())) {
+            continue;
+        }
+        assert!(seen.len() < MOST, "the world \"{name}\" is too large");
+        let (all, busy) = options(&world, &left);
+        if !busy || world.exited {
+            ends += 1;
+            for by_signal in [true, false] {
+                finish(&mut world.clone(), by_signal);
+            }
+        }
+        if world.exited {
+            continue;
+        }
+        for (act, rest) in all {
+            steps += 1;
+            let mut next = world.clone();
+            if let Some(trace) = &mut next.trace {
+                trace.push(format!("{act:?}"));
+            }
+            next.apply(&act);
+            if next.host_has() {
+                next.host_reads(Amount::All);
+            }
+            open.push((next, rest));
+        }
+    }
+    println!("{name}: {} states, {steps} steps, {ends} ends, {:?}", seen.len(), began.elapsed());
+    assert!(seen.len() > 50, "nothing happened");
+}
+
+fn call(key: &str, argument: usize) -> Act {
+    Act::Call(key.to_owned(), Form::plain("call", argument))
+}
+
+#[test]
+fn every_order_of_two_calls_and_a_crash() {
+    let left = Left { host: vec![call("a", 1), call("b", 2)], crashes: 1, ticks: 1, cuts: true, ..Left::default() };
+    explore("a crash", ready(), left);
+}
+
+#[test]
+fn every_order_of_two_calls_at_one_child_and_a_crash() {
+    let left = Left { host: vec![call("a", 1), call("a", 2)], crashes: 1, ticks: 1, cuts: true, ..Left::default() };
+    explore("a crash with two calls", ready(), left);
+}
+
+#[test]
+fn every_order_of_two_calls_and_a_cancellation() {
+    let left = Left { host: vec![call("a", 1), call("b", 2)], cancels: 2, cuts: true, ..Left::default() };
+    explore("cancellations", ready(), left);
+}
+
+#[test]
+fn every_order_of_a_cancellation_and_a_crash() {
+    let left = Left { host: vec![call("a", 1), call("a", 2)], cancels: 1, crashes: 1, ..Left::default() };
+    explore("a cancellation and a crash", ready(), left);
+}
+
+#[test]
+fn every_order_of_two_calls_and_a_time_limit() {
+    let left = Left { host: vec![call("a", 1), call("b", 2)], ticks: 3, silences: 1, cuts: true, ..Left::default() };
+    explore("a time limit", ready(), left);
+}
+
+#[test]
+fn every_order_of_two_calls_and_a_reload() {
+    let mut tables = vec![Table::new("a"), Table::new("b")];
+    tables[0].launch = 1;
+    let left = Left { host: vec![call("a", 1), call("b", 2)], ticks: 1, orders: vec![Act::Reload(tables)], ..Left::default() };
+    explore("a reload that replaces", ready(), left);
+}
+
+#[test]
+fn every_order_of_a_server_that_is_removed_and_comes_back() {
+    let tables = vec![Table::new("a"), Table::new("b")];
+    let orders = vec![Act::Reload(tables[1..].to_vec()), Act::Reload(tables)];
+    let left = Left { host: vec![call("a", 1), call("b", 2)], ticks: 1, orders, ..Left::default() };
+    explore("a server that goes and comes", ready(), left);
+}
+
+#[test]
+fn every_order_of_lists_and_a_change() {
+    let left = Left { host: vec![Act::List("tools"), call("a", 2)], changes: 1, ticks: 2, ..Left::default() };
+    explore("a change of a list", ready(), left);
+}
+
+#[test]
+fn every_order_of_orders_and_a_crash() {
+    let order = |command| Act::Order(command, "a".to_owned(), false);
+    let orders = vec![order(Command::Restart), order(Command::Stop), order(Command::Start)];
+    let left = Left { host: vec![call("a", 1)], crashes: 1, orders, ..Left::default() };
+    explore("orders", ready(), left);
+}
+
+#[test]
+fn every_order_of_two_calls_and_the_end() {
+    for end in [Act::Stop, Act::Eof] {
+        let left = Left { host: vec![call("a", 1), call("b", 2)], orders: vec![end], ticks: 1, cuts: true, ..Left::default() };
+        explore("the end", ready(), left);
+    }
+}
+
+#[test]
+fn every_order_of_a_start() {
+    let world = World::new(vec![Table::new("a")], Common::default(), vec![None], 1);
+    let host = vec![Act::Initialize(0), call("a", 1), call("a", 2)];
+    explore("a start", world, Left { host, failed_spawns: 1, crashes: 1, cancels: 1, ..Left::default() });
+}
