@@ -119,5 +119,7 @@ pub fn known(version: u32) -> Known {
     Known {
         facts: Facts { revision: Revision::V2025_11_25, capabilities, instructions: None, identity: "fake 1".into() },
         listing: Listing { tools: of("tools"), ..Listing::default() },
+        verdict: None,
+        interactive: false,
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 use mcp_proxy::engine::child::Conn;
-use mcp_proxy::engine::hub::Effect;
-use mcp_proxy::engine::outcome::{OutcomeId, Row};
+use mcp_proxy::engine::hub::{Effect, Noted};
+use mcp_proxy::engine::outcome::OutcomeId;
 use serde_json::Value;
 
 /// Number of a request or a question in the life of a world.
@@ -217,7 +217,7 @@ impl Watch {
                 let (mark, fate) = *self.outcomes.get(&row.id).expect("what is lost was intended");
                 assert_eq!(fate, Fate::Open, "the outcome of request {mark} ends twice");
                 assert!(self.requests[mark].started.is_some(), "lost without a byte sent: {:?}", self.requests[mark]);
-                self.outcomes.insert(row.id, (mark, Fate::Lost));
+                self.outcomes.insert(noted.id, (mark, Fate::Lost));
             }
             Effect::Late(id, _) => {
                 let fate = self.outcomes.get(id).map(|(_, fate)| *fate);
@@ -228,8 +228,8 @@ impl Watch {
         }
     }
 
-    fn intent(&mut self, row: &Row) {
-        let mark = *self.open.get(&row.host_request_id).expect("an intent is of an open request");
+    fn intent(&mut self, noted: &Noted) {
+        let mark = *self.open.get(noted.host_id.0.raw()).expect("an intent is of an open request");
         let request = &self.requests[mark];
         assert!(matches!(request.what, What::Call { recorded: true, .. }), "an intent of {request:?}");
         assert!(self.outcomes.insert(row.id, (mark, Fate::Open)).is_none(), "an outcome's id came twice");

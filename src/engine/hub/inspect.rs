@@ -76,7 +76,7 @@ impl Hub {
     fn hash_session(&self, now: Instant, to: &mut impl Hasher) {
         let session = &self.session;
         match &session.phase {
-            Phase::Opening { id, until } => (id, ahead(now, Some(*until))).hash(to),
+            Phase::Opening { id, until, initialized } => (id, ahead(now, Some(*until)), initialized).hash(to),
             phase => std::mem::discriminant(phase).hash(to),
         }
         (session.revision, &session.in_flight, &session.batches, &session.questions, &session.held).hash(to);
