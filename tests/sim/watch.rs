@@ -217,7 +217,7 @@ impl Watch {
                 let (mark, fate) = *self.outcomes.get(&row.id).expect("what is lost was intended");
                 assert_eq!(fate, Fate::Open, "the outcome of request {mark} ends twice");
                 assert!(self.requests[mark].started.is_some(), "lost without a byte sent: {:?}", self.requests[mark]);
-                self.outcomes.insert(noted.id, (mark, Fate::Lost));
+                self.outcomes.insert(row.id, (mark, Fate::Lost));
             }
             Effect::Late(id, _) => {
                 let fate = self.outcomes.get(id).map(|(_, fate)| *fate);
@@ -232,7 +232,7 @@ impl Watch {
         let mark = *self.open.get(noted.host_id.0.raw()).expect("an intent is of an open request");
         let request = &self.requests[mark];
         assert!(matches!(request.what, What::Call { recorded: true, .. }), "an intent of {request:?}");
-        assert!(self.outcomes.insert(row.id, (mark, Fate::Open)).is_none(), "an outcome's id came twice");
+        assert!(self.outcomes.insert(noted.id, (mark, Fate::Open)).is_none(), "an outcome's id came twice");
     }
 
     /// A line is on its way to the host.
