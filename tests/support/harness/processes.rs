@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
-pub(super) fn kill(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn kill(pid: u32, signal: rustix::process::Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
         let _ = rustix::process::kill_process(pid, signal);
     }

@@ -24,13 +24,17 @@ pub(crate) struct Setup {
     proxy: String,
     servers: String,
     socket: bool,
+    pub(super) launched: bool,
+    pub(super) log_unread: bool,
+    pub(super) env: Vec<(String, String)>,
 }
 
 impl Setup {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("home")).unwrap();
-        Self { dir, proxy: String::new(), servers: String::new(), socket: false }
+        let (proxy, servers) = (String::new(), String::new());
+        Self { dir, proxy, servers, socket: false, launched: false, log_unread: false, env: Vec::new() }
     }
 
     /// Adds a line to the table `[proxy]`.
@@ -97,10 +101,17 @@ impl Setup {
     }
 
     /// The command with a home of its own and none of ours.
-    fn command(&self, args: &[&str]) -> Command {
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let config = self.write_config();
         let home = self.dir.path().join("home");
-        let mut command = Command::new(PROXY);
+        let mut command = if self.launched {
+            let mut shell = Command::new("/bin/sh");
+            // A job in the background has no stdin but what is given to it.
+            shell.args(["-c", r#"exec 3<&0; "$@" <&3 3<&- & wait"#, "sh", PROXY]);
+            shell
+        } else {
+            Command::new(PROXY)
+        };
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &home);
         for (name, dir) in
             [("CONFIG", "config"), ("STATE", "state"), ("CACHE", "cache"), ("DATA", "data"), ("RUNTIME", "run")]
@@ -110,6 +121,7 @@ impl Setup {
             let name = if name == "RUNTIME" { "XDG_RUNTIME_DIR".into() } else { format!("XDG_{name}_HOME") };
             command.env(name, dir);
         }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.arg("--config").arg(config).args(args);
         command
     }
@@ -155,7 +167,13 @@ impl Setup {
             output = Box::new(child.stdout.take().unwrap());
         }
         let stderr = Arc::new(Mutex::new(String::new()));
-        collect(child.stderr.take().unwrap(), &stderr);
+        let log = child.stderr.take().unwrap();
+        let unread = if self.log_unread {
+            Some(log)
+        } else {
+            collect(log, &stderr);
+            None
+        };
         let gate = Arc::new(Gate::default());
         let lines = reader(output, &gate);
         Host {
@@ -165,6 +183,7 @@ impl Setup {
             lines,
             gate,
             stderr,
+            _unread: unread,
             next: 1,
             answers: HashMap::new(),
             notifications: VecDeque::new(),
