@@ -77,8 +77,22 @@ fn schedules(flavour: Flavour, must: &[&str]) {
 
 /// What every flavour must see.
 const ALWAYS: &[&str] = &[
-    "calls", "answered", "lost", "unavailable", "cancels", "unsent cancels", "executed", "crashes", "spawns",
-    "restarts", "orders", "reloads", "list changes", "announced", "stops", "ends of input",
+    "calls",
+    "answered",
+    "lost",
+    "unavailable",
+    "cancels",
+    "unsent cancels",
+    "executed",
+    "crashes",
+    "spawns",
+    "restarts",
+    "orders",
+    "reloads",
+    "list changes",
+    "announced",
+    "stops",
+    "ends of input",
 ];
 
 #[test]

@@ -310,10 +310,7 @@ impl Child {
 
     /// Whether a person stopped it, so that its names are not shown.
     pub fn is_put_away(&self) -> bool {
-        matches!(
-            self.state,
-            State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson), .. }
-        )
+        matches!(self.state, State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson), .. })
     }
 
     /// Whether its facts need not be waited for.

@@ -76,7 +76,8 @@ fn older_block(line: &[u8], block: &Range<usize>, host: Revision, scheme: &str) 
             Some(json!({ "type": "text", "text": text }).to_string())
         }
         "audio" if host == Revision::V2024_11_05 => {
-            let token = |name: &str| get(line, block.clone(), name).map(|at| String::from_utf8_lossy(&line[at]).into_owned());
+            let token =
+                |name: &str| get(line, block.clone(), name).map(|at| String::from_utf8_lossy(&line[at]).into_owned());
             let data = token("data")?;
             let kind = token("mimeType").map(|kind| format!(r#","mimeType":{kind}"#)).unwrap_or_default();
             Some(format!(r#"{{"type":"resource","resource":{{"uri":"mcp-proxy://audio"{kind},"blob":{data}}}}}"#))
@@ -99,7 +100,9 @@ fn structured_as_text(line: &[u8], result: &Range<usize>, old: bool, edits: &mut
     let value: Value = serde_json::from_slice(&line[at.clone()]).unwrap_or_default();
     let says = |block: &Range<usize>| {
         let text = get(line, block.clone(), "text").and_then(|at| string(line, at));
-        text.is_some_and(|text| text.as_bytes() == &line[at.clone()] || serde_json::from_str::<Value>(&text).is_ok_and(|v| v == value))
+        text.is_some_and(|text| {
+            text.as_bytes() == &line[at.clone()] || serde_json::from_str::<Value>(&text).is_ok_and(|v| v == value)
+        })
     };
     let block = json!({ "type": "text", "text": String::from_utf8_lossy(&line[at.clone()]) });
     match get(line, result.clone(), "content").filter(|at| line[at.start] == b'[') {
@@ -155,7 +158,8 @@ pub fn one_block_each(line: &[u8], params: &Range<usize>, edits: &mut Vec<Edit>)
     for message in elements(line, messages) {
         let Some(content) = get(line, message.clone(), "content").filter(|at| line[at.start] == b'[') else { continue };
         let role_at = get(line, message, "role");
-        let role = role_at.clone().map_or_else(|| "\"user\"".into(), |at| String::from_utf8_lossy(&line[at]).into_owned());
+        let role =
+            role_at.clone().map_or_else(|| "\"user\"".into(), |at| String::from_utf8_lossy(&line[at]).into_owned());
         let role_is_first = role_at.is_some_and(|at| at.start < content.start);
         let between = if role_is_first {
             format!(r#"}},{{"role":{role},"content":"#)
@@ -182,7 +186,9 @@ pub fn samples_with(line: &[u8], params: &Range<usize>, kind: &str) -> bool {
     let messages = value.get("messages").and_then(Value::as_array);
     messages.into_iter().flatten().any(|message| {
         let content = message.get("content");
-        let list = content.and_then(Value::as_array).map_or_else(|| content.into_iter().collect(), |list| list.iter().collect::<Vec<_>>());
+        let list = content
+            .and_then(Value::as_array)
+            .map_or_else(|| content.into_iter().collect(), |list| list.iter().collect::<Vec<_>>());
         list.iter().any(|block| block.get("type").and_then(Value::as_str) == Some(kind))
     })
 }
@@ -228,7 +234,12 @@ mod tests {
         );
         check(audio, V2025_03_26, false, audio);
         let object = r#"{"content":[],"structuredContent":{"n":1}}"#;
-        check(object, V2025_03_26, false, r#"{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}"#);
+        check(
+            object,
+            V2025_03_26,
+            false,
+            r#"{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}"#,
+        );
         check(object, V2025_11_25, true, object);
         let list = r#"{"structuredContent":[1,2],"content":[{"type":"text","text":"x"}]}"#;
         check(list, V2025_11_25, true, r#"{"content":[{"type":"text","text":"x"},{"type":"text","text":"[1,2]"}]}"#);

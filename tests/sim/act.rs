@@ -72,7 +72,9 @@ impl World {
                 self.host_says(host::call_line(&id, "tools/call", r#""name":"a__call""#, mark, None));
             }
             Act::Batch(calls) => {
+                let first = self.watch.requests.len();
                 let items: Vec<String> = calls.into_iter().map(|(key, form)| self.call(&key, form)).collect();
+                self.watch.requests[first..].iter_mut().for_each(|request| request.array = true);
                 self.host_says(format!("[{}]", items.join(",")));
             }
             Act::Cancel(id) => {
@@ -184,7 +186,8 @@ impl World {
             1 => r#"{"jsonrpc":"2.0","id":999999,"result":{}}"#.into(),
             2 => r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#.into(),
             3 => r#"{"jsonrpc":"2.0","id":"77","result":{}}"#.into(),
-            4 => r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9999,"progress":1}}"#.into(),
+            4 => r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":9999,"progress":1}}"#
+                .into(),
             5 => r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"?"}}"#.into(),
             6 => "[1,2]".into(),
             _ => r#"{"half":"#.into(),

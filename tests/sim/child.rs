@@ -173,7 +173,9 @@ impl Proc {
                 self.say(failed(&format!(r#"{{"mark":{mark}}}"#)));
             }
             How::OtherRevision => self.say(failed(r#"{"supported":["2025-06-18"]}"#)),
-            How::Both => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}},"error":{{"code":1,"message":""}}}}"#)),
+            How::Both => {
+                self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}},"error":{{"code":1,"message":""}}}}"#))
+            }
             How::NoObject => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":7}}"#)),
             How::TooLong => {
                 if !self.out_closed {

@@ -129,13 +129,7 @@ fn form(dice: &mut Dice, rich: bool) -> Form {
     } else {
         dice.of(&["call", "call", "call", "look", "idem"])
     };
-    Form {
-        what,
-        argument: dice.below(3),
-        progress: dice.one_in(3),
-        text_id: dice.one_in(5),
-        reuse: dice.one_in(4),
-    }
+    Form { what, argument: dice.below(3), progress: dice.one_in(3), text_id: dice.one_in(5), reuse: dice.one_in(4) }
 }
 
 fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
@@ -220,9 +214,7 @@ fn how(flavour: Flavour, initialize: bool, dice: &mut Dice) -> How {
         (false, false) => dice.of(&[How::Well, How::Well, How::Well, How::Well, How::Error, How::WellAndChanged]),
         (false, true) => How::Well,
         (true, true) => dice.of(&[How::Never, How::Error, How::OtherRevision, How::NoObject, How::Both]),
-        (true, false) => {
-            dice.of(&[How::Never, How::Twice, How::StringId, How::Both, How::NoObject, How::TooLong])
-        }
+        (true, false) => dice.of(&[How::Never, How::Twice, How::StringId, How::Both, How::NoObject, How::TooLong]),
     }
 }
 
@@ -271,7 +263,7 @@ fn order(world: &mut World, dice: &mut Dice) -> Act {
 
 /// Runs one schedule to its end.
 pub fn run(world: &mut World, flavour: Flavour, dice: &mut Dice) {
-    let steps = 60 + dice.below(120);
+    let steps = 20 + dice.below(100);
     for _ in 0..steps {
         let Some(act) = draw(world, flavour, dice) else { continue };
         let last = matches!(act, Act::Eof | Act::Stop);
@@ -311,7 +303,9 @@ fn rest(world: &mut World) {
     let opened = initialize.is_some();
     settle(world);
     for _ in 0..300 {
-        if opened && !world.watch.initialized && world.watch.requests.iter().any(|r| r.what == What::Initialize && r.delivered)
+        if opened
+            && !world.watch.initialized
+            && world.watch.requests.iter().any(|r| r.what == What::Initialize && r.delivered)
         {
             world.apply(&Act::Initialized);
             settle(world);

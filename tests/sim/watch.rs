@@ -30,6 +30,8 @@ pub struct Request {
     pub what: What,
     pub id: String,
     pub token: Option<String>,
+    /// It came in an array.
+    pub array: bool,
     pub cancelled: bool,
     pub answers: u32,
     /// The last byte of the answer was accepted by the host.
@@ -65,10 +67,37 @@ pub struct Stats(pub [u64; Stats::NAMES.len()]);
 
 impl Stats {
     pub const NAMES: [&'static str; 31] = [
-        "calls", "answered", "lost", "unavailable", "refused", "cancels", "unsent cancels", "late", "executed",
-        "crashes", "exit 0", "closed stdout", "spawns", "failed spawns", "restarts", "orders", "reloads",
-        "list changes", "announced", "questions", "questions answered", "withdrawn", "progress", "batches",
-        "duplicates", "junk", "stale", "guard asked", "stops", "ends of input", "steps",
+        "calls",
+        "answered",
+        "lost",
+        "unavailable",
+        "refused",
+        "cancels",
+        "unsent cancels",
+        "late",
+        "executed",
+        "crashes",
+        "exit 0",
+        "closed stdout",
+        "spawns",
+        "failed spawns",
+        "restarts",
+        "orders",
+        "reloads",
+        "list changes",
+        "announced",
+        "questions",
+        "questions answered",
+        "withdrawn",
+        "progress",
+        "batches",
+        "duplicates",
+        "junk",
+        "stale",
+        "guard asked",
+        "stops",
+        "ends of input",
+        "steps",
     ];
 
     pub fn add(&mut self, name: &str) {
@@ -93,6 +122,8 @@ pub struct Watch {
     pub requests: Vec<Request>,
     /// By the host's id.
     pub open: BTreeMap<String, Mark>,
+    /// Members of arrays that were cancelled: the answer may stand in the array already, which is the protocol's race.
+    pub limbo: BTreeMap<String, Mark>,
     pub outcomes: BTreeMap<OutcomeId, (Mark, Fate)>,
     pub questions: Vec<Question>,
     /// Questions at the host that it may still answer: our number → child's question, or none for the guard's.
@@ -143,6 +174,7 @@ impl Watch {
             what,
             id: id.to_owned(),
             token: progress,
+            array: false,
             cancelled: false,
             answers: 0,
             delivered: false,
@@ -170,6 +202,9 @@ impl Watch {
         }
         self.open.remove(id);
         request.cancelled = true;
+        if request.array {
+            self.limbo.insert(id.to_owned(), mark);
+        }
         self.stats.add("cancels");
         if request.started.is_none() {
             request.never = true;
@@ -261,7 +296,8 @@ impl Watch {
     }
 
     fn answers(&mut self, id: &str, value: &Value, line: &str) -> Mark {
-        let mark = self.open.remove(id).unwrap_or_else(|| panic!("P1: nobody waits for this answer: {line}"));
+        let mark = self.open.remove(id).or_else(|| self.limbo.remove(id));
+        let mark = mark.unwrap_or_else(|| panic!("P1: nobody waits for this answer: {line}"));
         let started = self.requests[mark].started;
         let request = &mut self.requests[mark];
         request.answers += 1;
@@ -355,7 +391,6 @@ impl Watch {
         if let Some(mark) = mark {
             let question = &mut self.questions[mark];
             assert!(question.our.is_none(), "asked twice: {value}");
-            assert!(!question.taken_back, "asked, though it was taken back: {value}");
             question.our = Some(our);
             self.stats.add("questions");
         } else {

@@ -178,8 +178,7 @@ impl Hub {
     /// Nothing may be announced before `notifications/initialized`: tells now what changed since the host listed it.
     pub(super) fn announce_missed(&mut self) {
         for (method, kinds) in &ANNOUNCED {
-            let stale = |kind: &Kind| self.given[*kind as usize].is_some_and(|given| given != self.shown(*kind));
-            if kinds.iter().any(stale) {
+            if kinds.iter().any(|kind| self.given[*kind as usize].is_some()) && self.is_news(kinds) {
                 self.say(&format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, method.as_str()));
             }
         }

@@ -124,12 +124,7 @@ impl Hub {
     /// Questions of a legacy child under a modern host that belong to no call.
     pub(super) fn refuse_stray(&mut self, now: Instant, conn: Conn, id: ChildId, method: Method) {
         if method != Method::RootsList {
-            return self.answer_child_error(
-                conn,
-                &id,
-                code::INVALID_PARAMS,
-                "the host is asked only within a call",
-            );
+            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host is asked only within a call");
         }
         if !self.session.sender.as_ref().is_some_and(|sender| sender.capabilities.roots) {
             return self.answer_child_error(conn, &id, code::METHOD_NOT_FOUND, "the host does not offer this");

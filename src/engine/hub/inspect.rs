@@ -61,12 +61,14 @@ impl Hub {
             Some(Stopping::Down) => 2.hash(to),
             None => 0.hash(to),
         }
-        self.guard.rows().fold(0_u64, |sum, row| {
-            let mut one = DefaultHasher::new();
-            (&row.digest, row.reason, row.standing, row.warned).hash(&mut one);
-            sum.wrapping_add(one.finish())
-        })
-        .hash(to);
+        self.guard
+            .rows()
+            .fold(0_u64, |sum, row| {
+                let mut one = DefaultHasher::new();
+                (&row.digest, row.reason, row.standing, row.warned).hash(&mut one);
+                sum.wrapping_add(one.finish())
+            })
+            .hash(to);
         for child in &self.children {
             hash_child(child, now, to);
         }

@@ -84,7 +84,9 @@ impl Hub {
 
     /// Streams whose acknowledgement waits for a server that has just become ready: it is asked now.
     pub(super) fn watch_for_waiting(&mut self, now: Instant, conn: Conn) {
-        if let Some(wire) = self.link_of(conn).filter(|link| link.era == Era::Modern).and_then(|link| link.listening.next) {
+        if let Some(wire) =
+            self.link_of(conn).filter(|link| link.era == Era::Modern).and_then(|link| link.listening.next)
+        {
             // Its stream has just been asked for with all that is watched.
             for listen in self.session.listens.values_mut().filter(|listen| listen.until.is_some()) {
                 if listen.uris.keys().any(|(server, _)| *server == conn.server) {
@@ -146,7 +148,9 @@ impl Hub {
     fn acknowledge_if_known(&mut self, id: &HostId) {
         let is_known = |listen: &Listen| {
             let starting = |server: ServerId| matches!(self.child(server).state, State::Starting);
-            listen.until.is_some() && listen.asked.is_empty() && !listen.uris.keys().any(|(server, _)| starting(*server))
+            listen.until.is_some()
+                && listen.asked.is_empty()
+                && !listen.uris.keys().any(|(server, _)| starting(*server))
         };
         if self.session.listens.get(id).is_some_and(is_known) {
             self.acknowledge(id);

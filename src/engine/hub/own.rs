@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Effect, Hub, Known};
 use crate::config::Protocol;
-use crate::engine::child::{Child, KeptFor, Conn, ServerId, State, Verdict};
+use crate::engine::child::{Child, Conn, KeptFor, ServerId, State, Verdict};
 use crate::engine::era::{Era, MODERN};
 use crate::engine::facts::{Facts, HostCapabilities, ServerCapabilities};
 use crate::engine::link::{ChildTag, Link, Pending, Phase, Purpose};
@@ -494,12 +494,8 @@ impl Hub {
             return;
         }
         let Some(facts) = child.facts.clone() else { return };
-        let known = Known {
-            facts,
-            listing: child.listing.clone(),
-            verdict: child.verdict,
-            interactive: child.interactive,
-        };
+        let known =
+            Known { facts, listing: child.listing.clone(), verdict: child.verdict, interactive: child.interactive };
         let server = std::sync::Arc::clone(&child.config);
         self.effect(Effect::Cache { server, known: Box::new(known) });
     }

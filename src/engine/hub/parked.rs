@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::Hub;
 use super::from_host::Request;
 use super::modern::bad_state;
-use super::Hub;
 use crate::engine::child::Conn;
 use crate::engine::convert;
 use crate::engine::era::Era;
@@ -303,7 +303,8 @@ impl Hub {
             };
             let mut result = String::from_utf8_lossy(&request.frame[at]).into_owned();
             if question.method == Method::CreateMessage && self.is_before_blocks(conn) {
-                let mut edits: Vec<Edit> = convert::one_text(result.as_bytes(), &(0..result.len())).into_iter().collect();
+                let mut edits: Vec<Edit> =
+                    convert::one_text(result.as_bytes(), &(0..result.len())).into_iter().collect();
                 result = String::from_utf8_lossy(&splice::apply(result.as_bytes(), &mut edits)).into_owned();
             }
             let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, question.child_id.0.raw());

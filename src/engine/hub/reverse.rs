@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::answer::Droppable;
 use super::Hub;
+use super::answer::Droppable;
 use crate::engine::child::Conn;
 use crate::engine::convert;
 use crate::engine::era::Era;
@@ -115,7 +115,12 @@ impl Hub {
         if self.session.revision < Revision::V2025_11_25
             && schema.is_some_and(|at| convert::older_form(&line[at]).is_err())
         {
-            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's forms have no lists of choices");
+            return self.answer_child_error(
+                conn,
+                &id,
+                code::INVALID_PARAMS,
+                "the host's forms have no lists of choices",
+            );
         }
         self.ask_host(now, conn, line, envelope, id, params, Method::Elicit);
     }

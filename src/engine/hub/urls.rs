@@ -32,9 +32,12 @@ impl Hub {
             return false;
         }
         let error: Value = serde_json::from_slice(&line[error]).unwrap_or_default();
-        let urls: Vec<Value> = error.pointer("/data/elicitations").and_then(Value::as_array).cloned().unwrap_or_default();
+        let urls: Vec<Value> =
+            error.pointer("/data/elicitations").and_then(Value::as_array).cloned().unwrap_or_default();
         match &call.modern {
-            Some(sender) if sender.capabilities.elicitation_url && !urls.is_empty() && super::asks::may_ask(call.method) => {
+            Some(sender)
+                if sender.capabilities.elicitation_url && !urls.is_empty() && super::asks::may_ask(call.method) =>
+            {
                 self.ask_for_urls(now, conn.server, call, &urls);
             }
             None if self.session.revision >= Revision::V2025_11_25 => return false,
@@ -69,7 +72,8 @@ impl Hub {
 
     /// A host that knows no such error reads it as the result of the tool, or as a plain error.
     fn tell_of_urls(&mut self, server: ServerId, call: &Call, error: &Value, urls: &[Value]) {
-        let mut message = error.get("message").and_then(Value::as_str).unwrap_or("a URL must be visited first").to_owned();
+        let mut message =
+            error.get("message").and_then(Value::as_str).unwrap_or("a URL must be visited first").to_owned();
         for url in urls {
             let member = |name: &str| url.get(name).and_then(Value::as_str).unwrap_or_default();
             message.push_str(&format!("\n{}: {}", member("message"), member("url")));
@@ -103,7 +107,8 @@ impl Hub {
             return self.answer_error(&request.id, &error);
         }
         if answers.iter().flatten().any(|at| action(at).as_deref() != Some("accept")) {
-            let message = format!("The call was not sent: the person did not visit what server \"{server}\" asked for.");
+            let message =
+                format!("The call was not sent: the person did not visit what server \"{server}\" asked for.");
             let error =
                 RpcError::new(code::REFUSED, message).with("server", server).with("reason", "input_not_provided");
             return self.answer_error(&request.id, &error);

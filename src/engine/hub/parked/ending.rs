@@ -17,7 +17,13 @@ use crate::wire::method::Method;
 
 impl Hub {
     /// The child answered a parked call while nobody waits: kept for the retry. `false`: somebody waits.
-    pub(in crate::engine::hub) fn keep_answer(&mut self, now: Instant, call: &Call, line: &Bytes, envelope: &Envelope) -> bool {
+    pub(in crate::engine::hub) fn keep_answer(
+        &mut self,
+        now: Instant,
+        call: &Call,
+        line: &Bytes,
+        envelope: &Envelope,
+    ) -> bool {
         let Some(number) = call.parked else { return false };
         let Some(parked) = self.parked.get_mut(&number) else { return false };
         if parked.attached {
