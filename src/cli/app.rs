@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{check, import, install, list, run, schema, send, unknown};
+use super::{check, explain, import, install, list, logs, order, run, schema, send, status, unknown};
 use crate::config;
 use crate::runtime::ledger;
 
@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   mcp-proxy check --start                   try every server and show how it does
   mcp-proxy list tools                      show the merged tools
   mcp-proxy call gh__search query=rust      call one of them
+  mcp-proxy status                          how the running proxies and their servers do
 
 Exit codes: 0 it went well, 1 it did not and says why, 2 the command line is wrong.";
 
@@ -54,6 +55,20 @@ enum Command {
     Read(send::ReadArgs),
     /// Get a prompt
     Prompt(send::PromptArgs),
+    /// Say what a name or URI stands for, or why it does not appear
+    Explain(explain::ExplainArgs),
+    /// Show the running proxies and how their servers do
+    Status(status::StatusArgs),
+    /// Show what servers wrote to stderr, and what the proxy says of them
+    Logs(logs::LogsArgs),
+    /// Give a server of the running proxies a new process
+    Restart(order::RestartArgs),
+    /// Stop a server of the running proxies and take its names away
+    Stop(order::StopArgs),
+    /// Start a server that was stopped, or that failed
+    Start(order::StartArgs),
+    /// Let the running proxies read their configuration anew
+    Reload(order::ReloadArgs),
     /// Calls of which nobody knows whether they ran
     Unknown(unknown::UnknownArgs),
     /// Turn the servers of a host into our configuration
@@ -67,7 +82,11 @@ enum Command {
     /// Keep a secret in the system's keyring, for ${keyring:NAME}
     #[command(subcommand)]
     Secret(schema::SecretCommand),
+    /// Print the man page
+    #[command(after_help = "Example:\n  mcp-proxy man > ~/.local/share/man/man1/mcp-proxy.1")]
+    Man,
     /// Print completions for a shell
+    #[command(after_help = "Example:\n  mcp-proxy completions bash > ~/.local/share/bash-completion/completions/mcp-proxy")]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
@@ -110,6 +129,13 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
         Some(Command::Call(args)) => send::call(&global, &args, &mut out),
         Some(Command::Read(args)) => send::read(&global, &args, &mut out),
         Some(Command::Prompt(args)) => send::prompt(&global, &args, &mut out),
+        Some(Command::Explain(args)) => explain::run(&global, &args, &mut out),
+        Some(Command::Status(args)) => status::run(&args, &mut out),
+        Some(Command::Logs(args)) => logs::run(&args, &mut out),
+        Some(Command::Restart(args)) => order::restart(&args, &mut out),
+        Some(Command::Stop(args)) => order::stop(&args, &mut out),
+        Some(Command::Start(args)) => order::start(&args, &mut out),
+        Some(Command::Reload(args)) => order::reload(&args, &mut out),
         Some(Command::Unknown(args)) => {
             let dir =
                 config::state_dir().context("the system names no directory for the ledger; set XDG_STATE_HOME")?;
@@ -124,6 +150,10 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Secret(command)) => schema::secret(&command, &mut out),
+        Some(Command::Man) => {
+            clap_mangen::Man::new(App::command()).render(&mut out)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Command::Completions { shell }) => {
             clap_complete::generate(shell, &mut App::command(), "mcp-proxy", &mut out);
             Ok(ExitCode::SUCCESS)

@@ -7,9 +7,13 @@ use anyhow::Context as _;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Log, LogFormat};
+use crate::runtime::lines::Keep;
 use crate::runtime::shelf::Shelf;
 
 /// Files of earlier days that are kept.
@@ -28,16 +32,27 @@ pub fn init(log: &Log, shelf: Shelf) -> anyhow::Result<WorkerGuard> {
         None => Box::new(io::stderr()),
     };
     let (writer, guard) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).finish(sink);
-    let writer = Masked { writer, shelf };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    let writer = Masked { writer, shelf: shelf.clone() };
+    let keep = Keep::new(shelf).with_filter(kept_filter(&log.level, filter.max_level_hint()));
+    let registry = tracing_subscriber::registry().with(keep);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let started = match log.format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry.with(layer.with_target(false).with_filter(filter)).try_init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true).with_filter(filter)).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("the log can't be started: {error}"))?;
     // What would be written to stderr at once could wait for ever there, and hold a secret.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(guard)
+}
+
+/// What `mcp-proxy logs` has: what the log has, and at least the level `info`, for a person asks after the fact.
+fn kept_filter(level: &str, most: Option<LevelFilter>) -> EnvFilter {
+    if most.is_none_or(|most| most > LevelFilter::INFO) {
+        EnvFilter::new(format!("info,{level}"))
+    } else {
+        EnvFilter::new("info")
+    }
 }
 
 fn rolling(path: &Path) -> anyhow::Result<RollingFileAppender> {

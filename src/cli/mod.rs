@@ -3,11 +3,16 @@
 pub mod app;
 pub mod check;
 pub mod client;
+pub mod control;
+pub mod explain;
 pub mod import;
 pub mod install;
 pub mod list;
 pub mod log;
+pub mod logs;
+pub mod order;
 pub mod run;
 pub mod schema;
 pub mod send;
+pub mod status;
 pub mod unknown;

@@ -18,7 +18,7 @@ use super::listing::Kind;
 pub use super::repair::{Fix, RenderClass, Repair, TaskSupport};
 use super::uri::{Score, original_uri};
 pub use part::{Entry, Listing, Part, build_part};
-pub use rules::Unmatched;
+pub use rules::{Unmatched, hiding_rule};
 pub use snapshot::{Page, PageError, Snapshot, Snapshots};
 
 /// URIs seen in one server's results that are remembered, at least; twice as many at most.

@@ -10,6 +10,7 @@ mod answer;
 mod asks;
 mod calls;
 mod control;
+mod explain;
 mod from_child;
 mod from_host;
 mod initialize;
@@ -21,6 +22,7 @@ mod lost;
 mod modern;
 mod own;
 mod parked;
+mod record;
 mod reload;
 mod reverse;
 mod rounds;
@@ -42,6 +44,7 @@ use super::facts::Facts;
 use super::link::{ChildTag, Link, Purpose};
 use super::names::Naming;
 use super::outcome::{Digest, Digester, OutcomeId, RepeatGuard, Row, Settlement, UnixMs};
+use super::recent::Recent;
 use super::seal::Sealer;
 use super::session::Session;
 use crate::config::{self, Config};
@@ -110,6 +113,8 @@ pub struct Hub {
     rows_until: Option<Instant>,
     /// Servers that were left out because of a fault in their tables.
     broken: Vec<Broken>,
+    /// The last calls, for `top`.
+    recent: Recent,
 }
 
 /// Who we are.
@@ -299,6 +304,7 @@ impl Hub {
             about: About { pid, started_at: clock.unix },
             rows_until: None,
             broken: Vec::new(),
+            recent: Recent::default(),
             config: Arc::clone(&config),
         };
         hub.populate(clock.instant, &config, known);

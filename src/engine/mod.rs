@@ -13,6 +13,7 @@ pub mod link;
 pub mod listing;
 pub mod names;
 pub mod outcome;
+pub mod recent;
 pub mod repair;
 pub mod restart;
 pub mod rewrite;

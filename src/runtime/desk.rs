@@ -48,6 +48,10 @@ pub enum DeskEvent {
     Catalog(tokio::sync::oneshot::Sender<serde_json::Value>),
     /// Somebody asks how the servers do, with everything that is odd about them.
     Health(tokio::sync::oneshot::Sender<serde_json::Value>),
+    /// Somebody asks for the status with the last calls.
+    Overview(tokio::sync::oneshot::Sender<serde_json::Value>),
+    /// Somebody asks what a name or URI stands for.
+    Explain(String, tokio::sync::oneshot::Sender<serde_json::Value>),
     /// Another configuration is to be taken over.
     Reload(Box<super::reload::Reloaded>),
 }
@@ -146,6 +150,12 @@ impl Desk {
             }
             DeskEvent::Health(reply) => {
                 let _ = reply.send(hub.health());
+            }
+            DeskEvent::Overview(reply) => {
+                let _ = reply.send(hub.overview());
+            }
+            DeskEvent::Explain(name, reply) => {
+                let _ = reply.send(hub.explain(&name));
             }
             DeskEvent::Reload(reloaded) => hub.handle_reload(now, reloaded.config, reloaded.incoming),
         }

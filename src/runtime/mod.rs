@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 pub mod cache;
 pub mod child;
+pub mod control;
 pub mod desk;
 #[cfg(unix)]
 mod group;
@@ -20,6 +21,7 @@ pub mod launch;
 #[cfg(unix)]
 pub mod launcher;
 pub mod ledger;
+pub mod lines;
 pub mod process;
 pub mod proxy;
 pub mod pump;

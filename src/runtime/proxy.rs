@@ -15,7 +15,7 @@ use super::reload::{self, Watch};
 use super::shelf::Shelf;
 use super::signal::Signals;
 use super::stdio::{HostStreams, PipeIn, PipeOut};
-use super::{cache, ledger, own_binary};
+use super::{cache, control, ledger, own_binary};
 use crate::config::{self, Loaded};
 use crate::engine::hub::{Clock, Entropy, Hub};
 
@@ -87,8 +87,9 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     if desk.has_ledger() {
         hub.await_rows(Instant::now() + ROWS_WAIT);
     }
+    let mut control = None;
     if signals.is_some() {
-        desk.set_reload(reload::watch(
+        let trigger = reload::watch(
             Watch {
                 path: config.path.clone(),
                 profile,
@@ -99,10 +100,13 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
                 shelf: shelf.clone(),
             },
             to_events.clone(),
-        ));
+        );
+        control = control::open(to_events.clone(), trigger.clone(), shelf.lines().clone());
+        desk.set_reload(trigger);
     }
     let parts = Parts { hub, input, output, desk, spawner, shelf, config_path, signals, events: (to_events, events) };
     Pump::new(parts).run().await;
+    drop(control);
     Ok(guard)
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::lines::Lines;
 use crate::config::Masker;
 
 /// The one shared cell.
@@ -11,6 +12,7 @@ use crate::config::Masker;
 pub struct Shelf {
     masker: Arc<ArcSwap<Masker>>,
     secrets: Arc<ArcSwap<Vec<String>>>,
+    lines: Lines,
 }
 
 impl Shelf {
@@ -19,12 +21,18 @@ impl Shelf {
         Self {
             masker: Arc::new(ArcSwap::from_pointee(Masker::default())),
             secrets: Arc::new(ArcSwap::from_pointee(Vec::new())),
+            lines: Lines::default(),
         }
     }
 
     /// Hides the secrets that are known.
     pub fn masker(&self) -> Arc<Masker> {
         self.masker.load_full()
+    }
+
+    /// The last lines of the log.
+    pub fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// Adds values that nothing of ours may show. What was once a secret stays one.

@@ -291,6 +291,11 @@ impl Part {
         self.kinds[kind as usize].filtered.get(exposed).map(CompactString::as_str)
     }
 
+    /// What the rules leave out: exposed and own names.
+    pub fn filtered_names(&self, kind: Kind) -> impl Iterator<Item = (&str, &str)> {
+        self.kinds[kind as usize].filtered.iter().map(|(exposed, original)| (exposed.as_str(), original.as_str()))
+    }
+
     /// What was mended or left out.
     pub fn repairs(&self) -> &[Repair] {
         &self.repairs

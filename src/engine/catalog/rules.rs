@@ -45,6 +45,22 @@ impl Filter {
     }
 }
 
+/// The rule that leaves a child's own name out: its key in the table, and the glob, where one matched.
+pub fn hiding_rule<'a>(rules: &'a Rules, name: &str) -> Option<(&'static str, Option<&'a str>)> {
+    let matching = |globs: &'a [String]| globs.iter().find(|glob| glob_set([*glob]).is_match(name)).map(String::as_str);
+    let lacking = |globs: &'a [String]| !globs.is_empty() && matching(globs).is_none();
+    if let Some(glob) = matching(&rules.deny) {
+        return Some(("deny", Some(glob)));
+    }
+    if let Some(glob) = matching(&rules.profile_deny) {
+        return Some(("deny of the profile", Some(glob)));
+    }
+    if lacking(&rules.allow) {
+        return Some(("allow", None));
+    }
+    rules.profile_allow.as_deref().filter(|globs| lacking(globs)).map(|_| ("allow of the profile", None))
+}
+
 fn glob_set<'a>(globs: impl IntoIterator<Item = &'a String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for text in globs {

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::from_host::Request;
 use super::{Effect, Hub};
 use crate::config::{LedgerArguments, Transport};
-use crate::engine::catalog::Owner;
-use crate::engine::child::{Rest, ServerId, State, Waiting};
+use crate::engine::catalog::{Owner, build_part};
+use crate::engine::child::{Rest, ServerId, State, Then, Waiting};
 use crate::engine::era::Era;
 use crate::engine::link::{About, Call, ChildTag, Pending, Purpose, ToolCall};
 use crate::engine::listing::Kind;
@@ -25,6 +25,9 @@ use crate::wire::splice::{Edit, With};
 
 /// How long a call as a whole may take where neither the file nor the host table says.
 const CALL_MAX_TIME: Duration = Duration::from_secs(3600);
+
+/// Why a server that a person stopped gets no calls.
+pub(super) const STOPPED: &str = "it was stopped; `mcp-proxy start` starts it";
 
 /// A call that waits for a person's word.
 #[derive(Clone, Debug)]
@@ -106,6 +109,10 @@ impl Hub {
                 return self.wait_unrouted(now, id, request);
             }
         }
+        if let Some(id) = self.withdrawn_owner(kind, name) {
+            let error = self.unavailable(now, id, STOPPED);
+            return self.answer_error_from(&request.id, Some(id), &error);
+        }
         let error = RpcError::new(
             code::INVALID_PARAMS,
             format!("No server offers a {what} named \"{name}\"; it may have been taken away or its server changed. List the {what}s again."),
@@ -113,6 +120,17 @@ impl Hub {
         .with("name", name)
         .with("detail", format!("unknown {what}"));
         self.answer_error(&request.id, &error);
+    }
+
+    /// The server that a person stopped and that shows that name while it runs.
+    fn withdrawn_owner(&self, kind: Kind, name: &str) -> Option<ServerId> {
+        self.order.iter().copied().find(|id| {
+            let child = self.child(*id);
+            child.part.is_none() && child.is_withdrawn() && {
+                let part = build_part(&self.naming, &child.config, &child.listing, self.render_class());
+                part.find(kind, name).is_some()
+            }
+        })
     }
 
     fn wait_unrouted(&mut self, now: Instant, id: ServerId, request: Request) {
@@ -306,6 +324,7 @@ impl Hub {
         };
         if let Some(what) = busy {
             let error = self.busy(server, &what);
+            self.call_unsent(now, server, &call);
             return self.answer_error_from(&call.host_id, Some(server), &error);
         }
         self.admit(now, server, call);
@@ -323,6 +342,7 @@ impl Hub {
             return self.child_mut(server).waiting.push_back(Waiting::Call { call, until });
         }
         if let Some(error) = self.hopeless(now, server) {
+            self.call_unsent(now, server, &call);
             return self.answer_error_from(&call.host_id, Some(server), &error);
         }
         self.place(&call.host_id, Place::Waiting(server));
@@ -339,8 +359,8 @@ impl Hub {
         }
         match &child.state {
             State::Failed { reason, half_open: false } => Some(self.unavailable(now, server, reason)),
-            State::Stopped(Rest::ByPerson) => {
-                Some(self.unavailable(now, server, "it was stopped; `mcp-proxy start` starts it"))
+            State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson), .. } => {
+                Some(self.unavailable(now, server, STOPPED))
             }
             _ if self.position(server).is_none() => Some(self.removed(server)),
             _ => None,

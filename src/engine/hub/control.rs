@@ -30,6 +30,8 @@ impl Hub {
             Command::Stop => {
                 self.withdraw(now, id);
                 self.drain(now, id, Then::Stop(Rest::ByPerson), at_once);
+                // What waits was never sent: it is not kept until the pending calls are over.
+                self.refuse_waiting(now, id, super::calls::STOPPED);
             }
             Command::Start => self.start_by_person(now, id),
         }

@@ -13,6 +13,7 @@ use crate::engine::era::{self, Era, Hints};
 use crate::engine::link::{About, Call, Link, Phase, Purpose};
 use crate::engine::listing::Kind;
 use crate::engine::outcome::Reason;
+use crate::engine::recent::Outcome;
 use crate::engine::rewrite::Rewriter;
 use crate::wire::id::{ChildId, PeerId, WireId};
 use crate::wire::json;
@@ -162,10 +163,6 @@ impl Hub {
         child.record.errors += u64::from(envelope.error.is_some());
         child.note_duration(took);
         child.last_used = now;
-        tracing::debug!(
-            server = %child.config.key, id = %call.host_id, request = %format_args!("{}:{}", conn.generation, wire.0),
-            method = call.method.as_str(), ms = took.as_millis(), ok = envelope.result.is_some(), "answered"
-        );
         // An object that is no object of a result would break the host's parser.
         if let Some(result) = &envelope.result
             && !json::is_object(line, result)
@@ -213,6 +210,8 @@ impl Hub {
                 }
             }
         }
+        let outcome = if envelope.result.is_some() { Outcome::Answered } else { Outcome::Error };
+        self.call_over(now, conn, &call, outcome);
         if !envelope.version {
             edits.push(version_edit(line));
         }

@@ -421,7 +421,10 @@ impl Hub {
     pub(super) fn refuse_waiting(&mut self, now: Instant, id: ServerId, reason: &str) {
         for waiting in std::mem::take(&mut self.child_mut(id).waiting) {
             let host_id = match waiting {
-                Waiting::Call { call, .. } => call.host_id,
+                Waiting::Call { call, .. } => {
+                    self.call_unsent(now, id, &call);
+                    call.host_id
+                }
                 Waiting::Unrouted { id, .. } => id,
             };
             let error = if self.position(id).is_none() { self.removed(id) } else { self.unavailable(now, id, reason) };
@@ -431,6 +434,9 @@ impl Hub {
 
     /// Milliseconds after which asking again may help.
     pub(super) fn retry_after(now: Instant, child: &Child) -> Option<u64> {
+        if child.is_withdrawn() {
+            return None;
+        }
         let wait = match &child.state {
             State::Backoff { until } => until.saturating_duration_since(now),
             State::Failed { half_open: true, .. } => child.restart.forward(now).saturating_duration_since(now),
@@ -492,7 +498,7 @@ impl Hub {
                 child.state = State::Stopped(rest);
                 child.start_when_gone = false;
                 if rest == Rest::ByPerson {
-                    self.refuse_waiting(now, id, "it was stopped; `mcp-proxy start` starts it");
+                    self.refuse_waiting(now, id, super::calls::STOPPED);
                 } else if !self.child(id).waiting.is_empty() {
                     self.start(now, id);
                 }

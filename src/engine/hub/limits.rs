@@ -99,7 +99,10 @@ impl Hub {
         };
         for waiting in gone {
             let host_id = match waiting {
-                Waiting::Call { call, .. } => call.host_id,
+                Waiting::Call { call, .. } => {
+                    self.call_unsent(now, id, &call);
+                    call.host_id
+                }
                 Waiting::Unrouted { id, .. } => id,
             };
             let error = self.unavailable(now, id, &reason);

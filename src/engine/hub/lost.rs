@@ -11,6 +11,7 @@ use crate::engine::link::{About, Call, ChildTag, DEAD_MAX, Purpose};
 use crate::engine::outcome::{
     ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, Reason, Row, SettledAs, Settlement, Standing, no_mask,
 };
+use crate::engine::recent::Outcome;
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::{HostId, WireId};
@@ -61,6 +62,7 @@ impl Hub {
     /// A request that was sent gets no answer: tells the host, and writes it down.
     pub(super) fn lose(&mut self, now: Instant, conn: Conn, wire: WireId, call: &Call, loss: &Loss) {
         self.write_loss(now, conn.server, call, loss);
+        self.call_over(now, conn, call, Outcome::Lost(loss.reason));
         let error = self.loss_error(conn, wire, call, loss);
         let kept = self.keep_loss(call, &error);
         let child = self.child_mut(conn.server);
@@ -186,11 +188,13 @@ impl Hub {
             if let Some(outcome) = call.outcome {
                 self.effect(Effect::Settle(outcome));
             }
+            self.call_over(now, conn, &call, Outcome::NotSent);
             return self.drained(now, server);
         }
         self.forget_parked(&call);
         let reason = text::path(line, 0..line.len(), &["params", "reason"]).map(|at| line.slice(at));
         self.tell_cancelled(conn, wire, reason.as_deref().and_then(|token| std::str::from_utf8(token).ok()));
+        self.call_over(now, conn, &call, Outcome::Lost(Reason::Cancelled));
         self.write_loss(now, server, &call, &Loss::new(Reason::Cancelled, "the host cancelled it after it was sent"));
         self.bury(conn, wire, call.outcome);
         self.cancel_questions_of(now, conn);
@@ -226,6 +230,7 @@ impl Hub {
             if let Some(outcome) = call.outcome {
                 self.effect(Effect::Settle(outcome));
             }
+            self.call_over(now, conn, &call, Outcome::NotSent);
             let error = self.unavailable(now, conn.server, "it did not read the request within its time limit");
             self.answer_error_from(&call.host_id, Some(conn.server), &error);
             return self.drained(now, conn.server);
