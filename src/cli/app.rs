@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use super::{check, explain, import, install, list, logs, order, run, schema, send, status, unknown};
+use super::{check, doctor, explain, import, install, list, logs, order, run, schema, send, status, top, unknown};
 use crate::config;
 use crate::runtime::ledger;
 
@@ -44,6 +44,7 @@ pub struct Global {
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Serve a host on standard input and output: what a host's configuration starts
+    #[command(after_help = "Example:\n  mcp-proxy run --config ~/work/mcp-proxy.toml --profile review")]
     Run,
     /// Say what is wrong with the configuration, and with --start how its servers do
     Check(check::CheckArgs),
@@ -55,10 +56,14 @@ enum Command {
     Read(send::ReadArgs),
     /// Get a prompt
     Prompt(send::PromptArgs),
+    /// Start every server, look at every host, and say what is not well
+    Doctor(doctor::DoctorArgs),
     /// Say what a name or URI stands for, or why it does not appear
     Explain(explain::ExplainArgs),
     /// Show the running proxies and how their servers do
     Status(status::StatusArgs),
+    /// Watch the running proxies on one page
+    Top(top::TopArgs),
     /// Show what servers wrote to stderr, and what the proxy says of them
     Logs(logs::LogsArgs),
     /// Give a server of the running proxies a new process
@@ -78,9 +83,10 @@ enum Command {
     /// Take the proxy out of a host's configuration
     Uninstall(install::UninstallArgs),
     /// Print the JSON Schema of the configuration file
+    #[command(after_help = "Example:\n  mcp-proxy schema > mcp-proxy.schema.json")]
     Schema,
     /// Keep a secret in the system's keyring, for ${keyring:NAME}
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  mcp-proxy secret set github-token")]
     Secret(schema::SecretCommand),
     /// Print the man page
     #[command(after_help = "Example:\n  mcp-proxy man > ~/.local/share/man/man1/mcp-proxy.1")]
@@ -129,8 +135,13 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
         Some(Command::Call(args)) => send::call(&global, &args, &mut out),
         Some(Command::Read(args)) => send::read(&global, &args, &mut out),
         Some(Command::Prompt(args)) => send::prompt(&global, &args, &mut out),
+        Some(Command::Doctor(args)) => doctor::run(&global, &args, &mut out),
         Some(Command::Explain(args)) => explain::run(&global, &args, &mut out),
         Some(Command::Status(args)) => status::run(&args, &mut out),
+        Some(Command::Top(args)) => {
+            drop(out);
+            top::run(&args)
+        }
         Some(Command::Logs(args)) => logs::run(&args, &mut out),
         Some(Command::Restart(args)) => order::restart(&args, &mut out),
         Some(Command::Stop(args)) => order::stop(&args, &mut out),
