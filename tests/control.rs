@@ -227,7 +227,9 @@ fn without_a_proxy_status_is_an_empty_array_and_orders_say_so() {
     let world = World::new("");
     assert_eq!(serde_json::from_str::<Value>(&world.ok(&["status", "--json"])).unwrap(), json!([]));
     assert!(world.ok(&["status"]).contains("No proxy is running"));
-    for args in [&["restart", "x"][..], &["stop", "x"], &["start", "x"], &["reload"], &["logs"], &["status", "--pid", "1"]] {
+    for args in
+        [&["restart", "x"][..], &["stop", "x"], &["start", "x"], &["reload"], &["logs"], &["status", "--pid", "1"]]
+    {
         let output = world.run(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -249,9 +251,29 @@ fn status_has_every_member_that_is_promised_and_the_socket_goes_with_the_proxy()
         assert!(status.get(member).is_some(), "{member} of {status}");
     }
     for member in [
-        "name", "prefix", "state", "generation", "pid", "protocol", "transport", "tools", "prompts", "resources",
-        "templates", "pending", "calls", "errors", "unknown", "restarts", "repairs", "noiseLines", "lastExit",
-        "lastError", "upSince", "startMs", "callMs",
+        "name",
+        "prefix",
+        "state",
+        "generation",
+        "pid",
+        "protocol",
+        "transport",
+        "tools",
+        "prompts",
+        "resources",
+        "templates",
+        "pending",
+        "calls",
+        "errors",
+        "unknown",
+        "restarts",
+        "repairs",
+        "noiseLines",
+        "lastExit",
+        "lastError",
+        "upSince",
+        "startMs",
+        "callMs",
     ] {
         assert!(alpha.get(member).is_some(), "{member} of {alpha}");
     }
@@ -436,7 +458,8 @@ fn logs_has_what_a_server_wrote_and_follows_it() {
         let line: Value = serde_json::from_str(line).unwrap();
         assert!(line["pid"] == pid && line["text"].is_string() && line["server"].is_string(), "{line}");
     }
-    let mut follower = world.command(&["logs", "alpha", "-f"]).stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut follower =
+        world.command(&["logs", "alpha", "-f"]).stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("first-words")));
     proxy.call("alpha__flood_stderr", &json!({"bytes": 400, "line": 40}));
@@ -465,5 +488,9 @@ fn explain_tells_what_a_name_stands_for() {
     assert!(told["found"][0]["notes"].to_string().contains("tools.deny: \\\"ech*\\\""), "{told}");
     let (told, code) = explain("alpha__wite");
     assert_eq!(code, Some(1));
-    assert!(told["nearest"].as_array().unwrap().contains(&json!("alpha__write")) || told["nearest"].as_array().unwrap().contains(&json!("alpha__put")), "{told}");
+    assert!(
+        told["nearest"].as_array().unwrap().contains(&json!("alpha__write"))
+            || told["nearest"].as_array().unwrap().contains(&json!("alpha__put")),
+        "{told}"
+    );
 }

@@ -92,7 +92,9 @@ enum Command {
     #[command(after_help = "Example:\n  mcp-proxy man > ~/.local/share/man/man1/mcp-proxy.1")]
     Man,
     /// Print completions for a shell
-    #[command(after_help = "Example:\n  mcp-proxy completions bash > ~/.local/share/bash-completion/completions/mcp-proxy")]
+    #[command(
+        after_help = "Example:\n  mcp-proxy completions bash > ~/.local/share/bash-completion/completions/mcp-proxy"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

@@ -43,7 +43,9 @@ pub fn running(which: Which) -> anyhow::Result<Vec<(u32, Line)>> {
     // A socket that nobody listens on was left behind by a proxy that was killed.
     let lines: Vec<_> = found.filter_map(|found| Some((found.pid, Line::open(&found).ok()?))).collect();
     match which.pid {
-        Some(pid) if lines.is_empty() => bail!("no proxy runs as process {pid}; `mcp-proxy status` shows those that do"),
+        Some(pid) if lines.is_empty() => {
+            bail!("no proxy runs as process {pid}; `mcp-proxy status` shows those that do")
+        }
         _ => Ok(lines),
     }
 }

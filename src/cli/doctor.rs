@@ -50,7 +50,9 @@ pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::R
     })?;
     let catalog: Value = serde_json::from_str(&catalog)?;
     let servers: Vec<Value> = servers(&loaded, &health, &catalog);
-    let hosts: Vec<Value> = Surroundings::of_process().map(|around| HOSTS.iter().map(|host| look_at(host, &around)).collect()).unwrap_or_default();
+    let hosts: Vec<Value> = Surroundings::of_process()
+        .map(|around| HOSTS.iter().map(|host| look_at(host, &around)).collect())
+        .unwrap_or_default();
     let well = servers.iter().all(|server| server["ok"] == true) && hosts.iter().all(|host| host["problem"].is_null());
     let warnings = names(&catalog);
     let report = json!({
@@ -76,7 +78,20 @@ fn servers(loaded: &Loaded, health: &Value, catalog: &Value) -> Vec<Value> {
         let config = loaded.config.servers.iter().find(|config| config.key == name);
         let found = config.and_then(|config| place_of(config, loaded, &shelf));
         let mut told = json!({ "name": name, "ok": server["state"] == "ready", "found": found });
-        for member in ["state", "protocol", "startMs", "tools", "prompts", "resources", "templates", "noiseLines", "repairs", "lastError", "stderr", "problems"] {
+        for member in [
+            "state",
+            "protocol",
+            "startMs",
+            "tools",
+            "prompts",
+            "resources",
+            "templates",
+            "noiseLines",
+            "repairs",
+            "lastError",
+            "stderr",
+            "problems",
+        ] {
             told[member] = server[member].clone();
         }
         let noise = server["noiseLines"].as_u64().unwrap_or_default();
@@ -86,7 +101,9 @@ fn servers(loaded: &Loaded, health: &Value, catalog: &Value) -> Vec<Value> {
         }
         let of_it = catalog["tools"].as_array().into_iter().flatten().filter(|tool| tool["server"] == name).count();
         if of_it > TOOLS {
-            more.push(format!("it has {of_it} tools, and some hosts take no more than {TOOLS} in all; filter them with tools.allow"));
+            more.push(format!(
+                "it has {of_it} tools, and some hosts take no more than {TOOLS} in all; filter them with tools.allow"
+            ));
         }
         if let Some(problems) = told["problems"].as_array_mut() {
             problems.extend(more.into_iter().map(Value::from));
@@ -115,7 +132,10 @@ fn names(catalog: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let tools = catalog["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     if tools.len() > TOOLS {
-        warnings.push(format!("there are {} tools in all, and some hosts take no more than {TOOLS}; filter them, or use profiles", tools.len()));
+        warnings.push(format!(
+            "there are {} tools in all, and some hosts take no more than {TOOLS}; filter them, or use profiles",
+            tools.len()
+        ));
     }
     let names = tools.iter().filter_map(|tool| tool["name"].as_str());
     for name in names {
@@ -166,7 +186,8 @@ fn entry_in(host: &Host, text: &str) -> (bool, Option<String>) {
         .filter(|word| std::path::Path::new(word).is_absolute())
         .collect();
     let missing = absolute.iter().find(|path| !std::path::Path::new(path).exists());
-    let problem = missing.map(|path| format!("its file starts {path}, which is not there; `mcp-proxy install {}` corrects it", host.id));
+    let problem = missing
+        .map(|path| format!("its file starts {path}, which is not there; `mcp-proxy install {}` corrects it", host.id));
     (true, problem)
 }
 
@@ -203,7 +224,12 @@ fn print(report: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             (_, Some(problem)) => writeln!(out, "{}: {problem}", text(&host["title"]))?,
             (true, None) => writeln!(out, "{}: starts the proxy, by {}", text(&host["title"]), text(&host["file"]))?,
             (false, None) => {
-                writeln!(out, "{}: does not know the proxy; `mcp-proxy install {}` tells it", text(&host["title"]), text(&host["id"]))?;
+                writeln!(
+                    out,
+                    "{}: does not know the proxy; `mcp-proxy install {}` tells it",
+                    text(&host["title"]),
+                    text(&host["id"])
+                )?;
             }
         }
     }

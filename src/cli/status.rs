@@ -109,7 +109,9 @@ fn print(proxies: &[Value], out: &mut dyn Write) -> anyhow::Result<()> {
 fn table(proxy: &Value) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["server", "state", "gen", "pid", "tools", "pending", "calls", "errors", "unknown", "restarts", "p50", "p99"]);
+    table.set_header([
+        "server", "state", "gen", "pid", "tools", "pending", "calls", "errors", "unknown", "restarts", "p50", "p99",
+    ]);
     for server in proxy["servers"].as_array().into_iter().flatten() {
         let text = |key: &str| match &server[key] {
             Value::String(text) => text.clone(),
@@ -117,9 +119,10 @@ fn table(proxy: &Value) -> Table {
             other => other.to_string(),
         };
         let ms = |key: &str| server["callMs"][key].as_f64().map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
-        let mut row: Vec<String> = ["name", "state", "generation", "pid", "tools", "pending", "calls", "errors", "unknown", "restarts"]
-            .map(text)
-            .into();
+        let mut row: Vec<String> =
+            ["name", "state", "generation", "pid", "tools", "pending", "calls", "errors", "unknown", "restarts"]
+                .map(text)
+                .into();
         row.extend([ms("p50"), ms("p99")]);
         table.add_row(row);
     }

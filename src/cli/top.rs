@@ -62,12 +62,9 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-fn page(
-    terminal: &mut ratatui::DefaultTerminal,
-    news: &Receiver<News>,
-    send: &Sender<News>,
-) -> anyhow::Result<()> {
-    let mut state = State { coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()), ..State::default() };
+fn page(terminal: &mut ratatui::DefaultTerminal, news: &Receiver<News>, send: &Sender<News>) -> anyhow::Result<()> {
+    let mut state =
+        State { coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()), ..State::default() };
     let mut before = Before::default();
     loop {
         for news in news.try_iter() {
@@ -162,7 +159,8 @@ fn look_on(which: Which, send: Sender<News>) {
     std::thread::spawn(move || {
         loop {
             let proxies = control::running(which).unwrap_or_default();
-            let looked = proxies.into_iter().filter_map(|(pid, mut line)| Some((pid, line.ask(&Request::Overview).ok()?)));
+            let looked =
+                proxies.into_iter().filter_map(|(pid, mut line)| Some((pid, line.ask(&Request::Overview).ok()?)));
             if send.send(News::Looked(looked.collect(), Instant::now())).is_err() {
                 return;
             }
@@ -271,7 +269,7 @@ mod tests {
         let (send, _news) = mpsc::channel();
         let (mut state, mut before) = (State::default(), Before::default());
         take(&mut state, &mut before, &overview(1), Instant::now());
-        let mut press = |state: &mut State, code| handle(state, KeyEvent::from(code), &send);
+        let press = |state: &mut State, code| handle(state, KeyEvent::from(code), &send);
         assert!(press(&mut state, KeyCode::Down) && press(&mut state, KeyCode::Down));
         assert_eq!(state.chosen, 1);
         assert!(press(&mut state, KeyCode::Up));

@@ -322,8 +322,7 @@ impl Child {
     pub fn is_withdrawn(&self) -> bool {
         matches!(
             self.state,
-            State::Stopped(Rest::ByPerson)
-                | State::Draining { then: Then::Stop(Rest::ByPerson) | Then::Remove, .. }
+            State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson) | Then::Remove, .. }
         )
     }
 

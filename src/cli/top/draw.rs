@@ -154,7 +154,7 @@ fn draw_calls(frame: &mut Frame<'_>, state: &State, area: Rect) {
         let time = call.at.get(11..19).unwrap_or(&call.at);
         let bad = state.coloured && call.outcome != "answered";
         let style = if bad { Style::new().fg(Color::Red) } else { Style::new() };
-        Line::styled(format!("{time} {:>9.1} ms {:<9} {}  ({})", call.ms, call.outcome, call.name, call.server), style)
+        Line::styled(format!("{time} {:>9.1} ms {:<12} {}  ({})", call.ms, call.outcome, call.name, call.server), style)
     });
     let block = Block::new().borders(Borders::TOP).title("last calls");
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), area);

@@ -30,15 +30,7 @@ impl Hub {
         json!({ "name": name, "found": found, "hints": hints, "nearest": nearest })
     }
 
-    fn explain_in(
-        &self,
-        position: usize,
-        child: &Child,
-        part: &Part,
-        kind: Kind,
-        name: &str,
-        found: &mut Vec<Value>,
-    ) {
+    fn explain_in(&self, position: usize, child: &Child, part: &Part, kind: Kind, name: &str, found: &mut Vec<Value>) {
         let is_hidden = |exposed: &str| {
             self.catalog.hidden().any(|(server, of, hidden)| server == position && of == kind && hidden == exposed)
         };
@@ -51,7 +43,9 @@ impl Hub {
             notes.extend(repairs.map(|repair| repair.what.to_string()));
             let shown = !is_hidden(&entry.exposed);
             if !shown {
-                notes.push("a server that stands earlier in the file shows the same name, and that one counts".to_owned());
+                notes.push(
+                    "a server that stands earlier in the file shows the same name, and that one counts".to_owned(),
+                );
             }
             found.push(told(child, kind, &entry.exposed, &entry.original, shown, &notes));
         }
@@ -100,7 +94,10 @@ impl Hub {
             let begins = begins.is_some_and(|rest| rest.starts_with(&self.config.proxy.separator));
             let renamed = config.tools.rename.iter().any(|(own, new)| own == name || new == name);
             if renamed {
-                hints.push(format!("tools.rename of server \"{}\" names it, but the server lists no such tool", config.key));
+                hints.push(format!(
+                    "tools.rename of server \"{}\" names it, but the server lists no such tool",
+                    config.key
+                ));
             }
             if !config.prefix.is_empty() && (begins || name.starts_with(&format!("{}+", child.scheme))) {
                 let what = match child.part {

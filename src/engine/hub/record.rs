@@ -62,7 +62,8 @@ fn traceparent(call: &Call) -> Option<String> {
     let frame = &call.frame;
     let at = text::path(frame, 0..frame.len(), &["params", "_meta", "traceparent"])?;
     let value = text::string(frame, at)?;
-    let lawful = (55..=256).contains(&value.len()) && value.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    let lawful =
+        (55..=256).contains(&value.len()) && value.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     lawful.then(|| value.into_owned())
 }
 

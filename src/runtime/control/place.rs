@@ -88,7 +88,8 @@ mod unix {
         /// The directory that our own socket goes to.
         pub fn own(&self) -> PathBuf {
             let named = self.runtime_dir.as_ref().map(PathBuf::from).filter(|path| self.is_ours(path));
-            let given = named.or_else(|| Some(self.run_user.join(self.uid.to_string())).filter(|path| self.is_ours(path)));
+            let given =
+                named.or_else(|| Some(self.run_user.join(self.uid.to_string())).filter(|path| self.is_ours(path)));
             given.map_or_else(|| self.in_temp(&self.temp), |dir| dir.join("mcp-proxy"))
         }
 
