@@ -159,10 +159,7 @@ fn look_at(host: &Host, around: &Surroundings) -> Value {
     // A file that is there, or the directory that is the host's own.
     let installed = text.is_some() || place.is_some_and(|dir| dir.is_dir() && *dir != *around.home);
     let entry = text.as_deref().map(|text| entry_in(host, text));
-    let (configured, problem) = match entry {
-        None => (false, None),
-        Some(found) => found,
-    };
+    let (configured, problem) = entry.unwrap_or_default();
     json!({
         "id": host.id,
         "title": host.title,

@@ -126,7 +126,7 @@ impl Hub {
         let bare = &name[start.unwrap_or(0)..];
         let parts = self.present().filter_map(|child| child.part.as_deref());
         let names = parts.flat_map(|part| Kind::ALL.into_iter().flat_map(|kind| part.entries(kind)));
-        let near = names.flat_map(|entry| {
+        let near = names.filter_map(|entry| {
             let of = |asked: &str, text: &str| strsim::normalized_damerau_levenshtein(asked, text);
             let score = of(name, &entry.exposed).max(of(bare, &entry.original));
             (score > 0.55).then(|| (score, entry.exposed.to_string()))

@@ -32,7 +32,7 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite, desk: Desk) {
         let mut bounded = (&mut read).take(LINE);
         match tokio::time::timeout(TO_SAY, bounded.read_until(b'\n', &mut line)).await {
             Ok(Ok(count)) if count > 0 && line.ends_with(b"\n") => {}
-            Ok(Ok(0)) | Ok(Err(_)) | Err(_) => return,
+            Ok(Ok(0) | Err(_)) | Err(_) => return,
             Ok(Ok(_)) => {
                 let _ = tell(&mut write, &json!({ "error": "the request is no line of at most 16 KiB" })).await;
                 return;
