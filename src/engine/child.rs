@@ -318,14 +318,6 @@ impl Child {
         self.facts.is_some() || self.is_settled(Kind::Tools)
     }
 
-    /// Whether a person stopped it, or it is on its way to that: its names are not there until `start`.
-    pub fn is_withdrawn(&self) -> bool {
-        matches!(
-            self.state,
-            State::Stopped(Rest::ByPerson) | State::Draining { then: Then::Stop(Rest::ByPerson) | Then::Remove, .. }
-        )
-    }
-
     /// The word for its state in errors and in `status`.
     pub fn state_name(&self) -> &'static str {
         match self.state {

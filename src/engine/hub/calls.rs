@@ -126,7 +126,7 @@ impl Hub {
     fn withdrawn_owner(&self, kind: Kind, name: &str) -> Option<ServerId> {
         self.order.iter().copied().find(|id| {
             let child = self.child(*id);
-            child.part.is_none() && child.is_withdrawn() && {
+            child.part.is_none() && child.is_put_away() && {
                 let part = build_part(&self.naming, &child.config, &child.listing, self.render_class());
                 part.find(kind, name).is_some()
             }

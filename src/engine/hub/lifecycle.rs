@@ -434,7 +434,7 @@ impl Hub {
 
     /// Milliseconds after which asking again may help.
     pub(super) fn retry_after(now: Instant, child: &Child) -> Option<u64> {
-        if child.is_withdrawn() {
+        if child.is_put_away() {
             return None;
         }
         let wait = match &child.state {
