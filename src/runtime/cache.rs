@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -104,7 +105,10 @@ fn try_write(dir: &Path, path: &Path, server: &Server, known: &Known) -> std::io
         return Ok(());
     }
     super::inflight::create_private_dir(dir)?;
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    // A name for this write alone: the last two catalogs of a server may be on their way at the same time.
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let number = WRITES.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let mut out = std::fs::File::create(&beside)?;
     out.write_all(&text)?;
     drop(out);

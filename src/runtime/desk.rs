@@ -14,7 +14,7 @@ use super::ledger::{self, Ledger};
 use super::pump::Event;
 use super::shelf::Shelf;
 use crate::engine::hub::{Command, Effect, Hub, Noted};
-use crate::engine::outcome::{Intent, Kept, Loss, Row};
+use crate::engine::outcome::{ARGUMENTS_BOUND, Intent, Loss, RESULT_BOUND, Row};
 use crate::wire::id::HostId;
 
 /// What came to the desk.
@@ -183,9 +183,10 @@ impl Desk {
                 let settled = self.intents.settle(id);
                 self.told_once(settled);
             }
-            Effect::Lost(row) => self.lost(*row),
+            Effect::Lost(row) => self.lost(*row, shelf),
             Effect::Late(id, mut settlement) => {
-                settlement.result = masked(&settlement.result, shelf);
+                let masker = shelf.masker();
+                settlement.result = settlement.result.masked(RESULT_BOUND, &|text: &str| masker.mask(text));
                 if let Some(ledger) = &mut self.ledger {
                     ledger.settle(id, *settlement);
                 }
@@ -230,9 +231,13 @@ impl Desk {
         self.told_once(written);
     }
 
-    fn lost(&mut self, row: Row) {
+    fn lost(&mut self, mut row: Row, shelf: &Shelf) {
         let loss = Loss { reason: row.reason, exit: row.exit.clone(), at: row.lost_at };
-        let row = self.intents.lost(row.id, &loss).unwrap_or(row);
+        let row = self.intents.lost(row.id, &loss).unwrap_or_else(|| {
+            let masker = shelf.masker();
+            row.arguments = row.arguments.map(|kept| kept.masked(ARGUMENTS_BOUND, &|text: &str| masker.mask(text)));
+            row
+        });
         if let Some(ledger) = &mut self.ledger {
             ledger.insert(row);
         }
@@ -263,11 +268,6 @@ impl Desk {
             ledger.close(LAST_ROWS);
         }
     }
-}
-
-fn masked(kept: &Kept, shelf: &Shelf) -> Kept {
-    let masker = shelf.masker();
-    Kept { text: masker.mask(&kept.text).into_owned(), ..*kept }
 }
 
 #[expect(clippy::disallowed_methods, reason = "ends with the ledger's thread, and holds nothing worth a wait")]

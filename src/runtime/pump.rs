@@ -33,6 +33,8 @@ use crate::wire::frame::{Frame, Framer};
 const EVENTS: usize = 64;
 /// Lines of one pipe that one turn takes.
 const LINES: usize = 32;
+/// Lines of the host that the last turn takes.
+const LAST_LINES: usize = 4096;
 /// Bytes of one pipe that one turn reads.
 const BYTES: usize = 1 << 20;
 /// Pieces that one call writes.
@@ -320,7 +322,9 @@ impl Pump {
         let Some(input) = &self.input else { return };
         let mut read = 0;
         let mut ended = false;
-        for _ in 0..LINES {
+        // At a hasty end there may be no other turn: what the host has sent is answered in this one.
+        let lines = if self.exiting.is_some() { LAST_LINES } else { LINES };
+        for _ in 0..lines {
             if !self.hub.wants_host() {
                 return;
             }

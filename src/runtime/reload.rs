@@ -2,10 +2,12 @@
 //! (`DESIGN.md` chapter 3).
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, mpsc};
 
 use super::desk::DeskEvent;
@@ -69,9 +71,9 @@ pub fn watch(watch: Watch, events: mpsc::UnboundedSender<Event>) -> Trigger {
 }
 
 async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<Event>) {
-    let mut seen = look(&state.path);
+    let mut seen = look(&state.path).await;
     // An empty file, or one without servers, counts only when it is saved once more.
-    let mut emptied = None;
+    let mut emptied = false;
     loop {
         let asked = tokio::select! {
             () = wish.notified() => true,
@@ -81,7 +83,7 @@ async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<
             if !state.watch {
                 continue;
             }
-            let mark = look(&state.path);
+            let mark = look(&state.path).await;
             if mark == seen || mark.is_none() {
                 continue;
             }
@@ -107,12 +109,12 @@ async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<
             }
             continue;
         }
-        if loaded.config.servers.is_empty() && !state.launches.is_empty() && emptied != Some(seen) && !asked {
+        if loaded.config.servers.is_empty() && !state.launches.is_empty() && !emptied && !asked {
             tracing::warn!("the configuration has no servers any more; it is taken over when it is saved once more");
-            emptied = Some(seen);
+            emptied = true;
             continue;
         }
-        emptied = None;
+        emptied = false;
         state.digest = loaded.digest;
         let Some(reloaded) = prepare(&mut state, loaded).await else { continue };
         state.watch = reloaded.config.proxy.watch;
@@ -146,18 +148,29 @@ async fn prepare(state: &mut Watch, loaded: Loaded) -> Option<Reloaded> {
     Some(Reloaded { config, incoming })
 }
 
-/// Size and time of the file behind the path, links followed.
-fn look(path: &Path) -> Option<(u64, SystemTime)> {
-    let data = std::fs::metadata(path).ok()?;
-    Some((data.len(), data.modified().ok()?))
+/// Size, time and digest of the file behind the path, links followed: the first two of a file that a package manager or
+/// a dotfile tool puts in place may be those of the old one.
+type Mark = (u64, SystemTime, [u8; 32]);
+
+/// Looks at the file; on the pool, for a network home may be away.
+async fn look(path: &Path) -> Option<Mark> {
+    let path = path.to_owned();
+    let read = || -> std::io::Result<Mark> {
+        let mut file = std::fs::File::open(path)?;
+        let data = file.metadata()?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok((data.len(), data.modified()?, Sha256::digest(&text).into()))
+    };
+    tokio::task::spawn_blocking(read).await.ok()?.ok()
 }
 
 /// Waits until the file stands still.
-async fn settled(path: &Path) -> Option<(u64, SystemTime)> {
+async fn settled(path: &Path) -> Option<Mark> {
     loop {
-        let before = look(path);
+        let before = look(path).await;
         tokio::time::sleep(STILL).await;
-        let after = look(path);
+        let after = look(path).await;
         if before == after {
             return after;
         }

@@ -44,7 +44,7 @@ impl Hub {
     /// A line of the host.
     pub fn handle_host(&mut self, now: Instant, line: Bytes) {
         if self.stopping == Some(Stopping::Down) {
-            return;
+            return self.too_late(&line);
         }
         match message::read(&line) {
             Line::One(envelope) => self.host_message(now, line, &envelope, None),
@@ -64,6 +64,16 @@ impl Hub {
             Line::Junk => {
                 self.bad_line(now, code::PARSE, "The line is not JSON in UTF-8. Send one JSON-RPC object on a line.");
             }
+        }
+    }
+
+    /// A request that was in the pipe when the end began has its answer, too.
+    fn too_late(&mut self, line: &Bytes) {
+        let Line::One(envelope) = message::read(line) else { return };
+        let MessageKind::Request(id) = envelope.kind(line) else { return };
+        if !self.session.is_in_use(&HostId(id.clone())) {
+            let error = RpcError::new(code::UNAVAILABLE, "The proxy is ending. The request was not sent.");
+            self.say(&error.with("reason", "proxy_stopped").response(id.raw()));
         }
     }
 

@@ -228,10 +228,10 @@ impl Hub {
         };
         let loss = Loss {
             reason: match (draining, &exit, self.stopping) {
-                (_, _, Some(_)) => Reason::ProxyStopped,
-                (Some(Then::Start | Then::Remove), None, None) => Reason::ServerReplaced,
-                (_, Some(_), None) => Reason::ChildExited,
-                (_, None, None) => Reason::ConnectionLost,
+                (_, _, Some(Stopping::Down)) => Reason::ProxyStopped,
+                (Some(Then::Start | Then::Remove), None, _) => Reason::ServerReplaced,
+                (_, Some(_), _) => Reason::ChildExited,
+                (_, None, _) => Reason::ConnectionLost,
             },
             exit: exit.clone(),
             what: what.to_owned(),

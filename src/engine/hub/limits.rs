@@ -129,5 +129,9 @@ fn idle_stop(child: &Child) -> Option<Instant> {
     let limit = child.config.idle_stop?;
     let lazy = child.config.start == crate::config::Start::Lazy;
     let quiet = child.link.as_ref().is_some_and(|link| link.pending.is_empty() && link.questions.is_empty());
-    (lazy && quiet && matches!(child.state, State::Ready { .. })).then_some(child.last_used + limit)
+    match child.state {
+        // A start may take longer than that, and something waits for it.
+        State::Ready { since } if lazy && quiet => Some(child.last_used.max(since) + limit),
+        _ => None,
+    }
 }

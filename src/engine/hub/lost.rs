@@ -9,7 +9,7 @@ use super::{Effect, Hub, Noted};
 use crate::engine::child::{Conn, ServerId, Waiting};
 use crate::engine::link::{About, Call, ChildTag, DEAD_MAX, Purpose};
 use crate::engine::outcome::{
-    ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, Reason, Row, SettledAs, Settlement, Standing, no_mask,
+    ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, RESULT_BOUND, Reason, Row, SettledAs, Settlement, Standing,
 };
 use crate::engine::recent::Outcome;
 use crate::engine::session::Place;
@@ -88,7 +88,7 @@ impl Hub {
             server: key.clone(),
             tool: noted.tool.to_string(),
             exposed: noted.exposed.to_string(),
-            arguments: arguments.map(|text| Kept::new(text, ARGUMENTS_BOUND, &no_mask)),
+            arguments: arguments.map(|text| Kept::unmasked(text, ARGUMENTS_BOUND)),
             digest,
             host_request_id: noted.host_id.0.raw().to_owned(),
             generation: u64::from(noted.generation),
@@ -260,7 +260,7 @@ impl Hub {
         let kind = settled_as(line, envelope);
         let at = envelope.result.clone().or_else(|| envelope.error.clone()).unwrap_or_default();
         let text = std::str::from_utf8(&line[at]).unwrap_or_default();
-        let result = Kept::new(text, crate::engine::outcome::RESULT_BOUND, &no_mask);
+        let result = Kept::unmasked(text, RESULT_BOUND);
         self.guard.settled(outcome, kind);
         let settlement = Settlement { kind, at: self.unix(now), result };
         self.effect(Effect::Late(outcome, Box::new(settlement)));

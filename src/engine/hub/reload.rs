@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Hub;
-use crate::config::{Config, Server};
+use crate::config::{Config, Server, Start};
 use crate::engine::catalog::{Catalog, Changed, Part};
 use crate::engine::child::{Rest, ServerId, State, Then};
 use crate::engine::listing::Kind;
@@ -43,14 +43,20 @@ impl Hub {
                 continue;
             };
             self.order.push(id);
+            let was_lazy = self.child(id).config.start == Start::Lazy;
             if !same_launch {
-                // What a person stopped stays so, whatever becomes of its table.
-                if !self.child(id).is_put_away() {
-                    replaced.push(id);
-                }
+                let is_known = known.is_some();
                 if let Some(known) = known {
                     self.child_mut(id).remember(known);
                 }
+                // What rests goes on resting: what a person stopped, and a lazy server whose new catalog is known.
+                let unused = self.child(id).state == State::Stopped(Rest::UntilUsed);
+                let rests = self.child(id).is_put_away() || (unused && server.start == Start::Lazy && is_known);
+                if !rests {
+                    replaced.push(id);
+                }
+            } else if was_lazy && server.start == Start::Eager && self.child(id).state == State::Stopped(Rest::UntilUsed) {
+                started.push(id);
             }
             let child = self.child_mut(id);
             let render = renamed || *child.config != *server;

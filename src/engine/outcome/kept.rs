@@ -76,6 +76,19 @@ impl Kept {
         let cut = kept.len() < masked.len() || text.len() > bound * MASKED_OVER_KEPT;
         Self { text: kept.to_owned(), length: text.len() as u64, cut }
     }
+
+    /// Takes as much of a JSON text as [`Kept::masked`] needs to keep `bound` bytes of it.
+    pub fn unmasked(text: &str, bound: usize) -> Self {
+        let taken = head(text, bound * MASKED_OVER_KEPT);
+        Self { text: taken.to_owned(), length: text.len() as u64, cut: taken.len() < text.len() }
+    }
+
+    /// Masks what was taken as it came, and keeps at most `bound` bytes of it.
+    #[must_use]
+    pub fn masked(&self, bound: usize, mask: &Mask<'_>) -> Self {
+        let kept = Self::new(&self.text, bound, mask);
+        Self { cut: kept.cut || self.cut, length: self.length, ..kept }
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +124,11 @@ mod tests {
         assert_eq!((whole.text.as_str(), whole.length, whole.cut), ("[1,2]", 5, false));
         let cut = Kept::new("\"ääää\"", 4, &no_mask);
         assert_eq!((cut.text.as_str(), cut.length, cut.cut), ("\"ä", 10, true));
+        let taken = Kept::unmasked("päss-päss-päss-", 4);
+        let masked = |text: &str, length, cut| Kept { text: text.into(), length, cut };
+        assert_eq!((taken.text.as_str(), taken.length, taken.cut), ("päss-päss-pä", 18, true));
+        assert_eq!(taken.masked(5, &mask), masked("***-*", 18, true));
+        assert_eq!(Kept::unmasked("päss", 2).masked(5, &mask), masked("***", 5, false));
         let long = "x".repeat(100);
         assert_eq!(Kept::new(&long, 4, &no_mask), Kept { text: "xxxx".into(), length: 100, cut: true });
     }
