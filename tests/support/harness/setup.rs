@@ -27,6 +27,7 @@ pub(crate) struct Setup {
     pub(super) launched: bool,
     pub(super) log_unread: bool,
     pub(super) env: Vec<(String, String)>,
+    flags: Vec<String>,
 }
 
 impl Setup {
@@ -34,7 +35,8 @@ impl Setup {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("home")).unwrap();
         let (proxy, servers) = (String::new(), String::new());
-        Self { dir, proxy, servers, socket: false, launched: false, log_unread: false, env: Vec::new() }
+        let (env, flags) = (Vec::new(), Vec::new());
+        Self { dir, proxy, servers, socket: false, launched: false, log_unread: false, env, flags }
     }
 
     /// Adds a line to the table `[proxy]`.
@@ -82,6 +84,12 @@ impl Setup {
     /// The host's ends are sockets, as hosts built on Node have it, and not pipes.
     pub(crate) fn socket(mut self) -> Self {
         self.socket = true;
+        self
+    }
+
+    /// Adds a flag to `mcp-proxy run`.
+    pub(crate) fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
         self
     }
 
@@ -150,6 +158,7 @@ impl Setup {
     /// Starts the proxy; says nothing to it.
     pub(crate) fn start(self) -> Host {
         let mut command = self.command(&["run"]);
+        command.args(&self.flags);
         let (input, output): (Box<dyn Write + Send>, Box<dyn Read + Send>);
         let mut child;
         if self.socket {
