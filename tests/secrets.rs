@@ -135,7 +135,8 @@ args = [{b}, "label=b"]
         clean(&format!("the error of {key}"), error.to_string());
     }
     // Crash, with arguments and last words that repeat it.
-    let arguments = json!({ "crash": "after_run", "token": canary("env"), "odd": format!("x {} y", canary("literal")) });
+    let arguments =
+        json!({ "crash": "after_run", "token": canary("env"), "odd": format!("x {} y", canary("literal")) });
     let error = host.call("a__ledger", &arguments.to_string()).error(-31010);
     assert!(error["message"].as_str().unwrap().contains("crying"), "its last words are there: {error:#}");
     clean("the error of a crash", error.to_string());

@@ -73,6 +73,8 @@ pub static HOSTS: &[Host] = &[
         id: "claude-code",
         title: "Claude Code",
         client_names: &["claude-code"],
+        // `claude mcp list` waits for 5 s.
+        list_wait: Some(secs(4)),
         start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,

@@ -192,7 +192,12 @@ fn late_answers_settle_their_rows_and_reach_nobody() {
     host.names("tools");
     let cases = [
         ("a__ledger", r#"{"ms":900,"k":1}"#, "success", json!({ "content": [{ "type": "text", "text": "written" }] })),
-        ("a__ledger", r#"{"ms":900,"error":true}"#, "protocol_error", json!({ "code": -32602, "message": "bad arguments" })),
+        (
+            "a__ledger",
+            r#"{"ms":900,"error":true}"#,
+            "protocol_error",
+            json!({ "code": -32602, "message": "bad arguments" }),
+        ),
     ];
     for (tool, arguments, kind, result) in cases {
         let id = host.request_call(tool, arguments);

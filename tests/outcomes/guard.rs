@@ -6,7 +6,11 @@ use super::{command, is_error, json_of, outcome_of, row, rows, rows_until};
 use crate::harness::{ABLE, Host, Setup};
 
 fn server() -> Setup {
-    Setup::new().server_with("a", &["ledger"], r#"restart = { policy = "always", min = "20ms", max = "50ms", attempts = 99, stable = "60s" }"#)
+    Setup::new().server_with(
+        "a",
+        &["ledger"],
+        r#"restart = { policy = "always", min = "20ms", max = "50ms", attempts = 99, stable = "60s" }"#,
+    )
 }
 
 /// Loses a call of the recorded tool; the id of its row.
@@ -132,7 +136,10 @@ fn never_refuses_until_somebody_says_what_happened() {
     row(&host, &lost);
     let resolved = json_of(&state, &["unknown", "resolve", &lost, "--as", "not-done", "--note", "looked", "--json"]);
     assert_eq!(resolved["state"], "resolved");
-    assert_eq!((&resolved["resolution"]["as"], &resolved["resolution"]["note"]), (&json!("not-done"), &json!("looked")));
+    assert_eq!(
+        (&resolved["resolution"]["as"], &resolved["resolution"]["note"]),
+        (&json!("not-done"), &json!("looked"))
+    );
     // A running proxy knows within two seconds what another process wrote.
     let mut passed = false;
     let until = std::time::Instant::now() + crate::harness::SOON;

@@ -53,7 +53,8 @@ fn a_damaged_ledger_is_moved_aside_and_costs_no_call() {
     let setup = Setup::new().server_with("a", &["ledger"], "");
     let dir = setup.path("home/state/mcp-proxy");
     std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("ledger.sqlite3"), "no database at all, but a text that somebody put here".repeat(100)).unwrap();
+    std::fs::write(dir.join("ledger.sqlite3"), "no database at all, but a text that somebody put here".repeat(100))
+        .unwrap();
     let mut host = setup.open();
     host.names("tools");
     assert_eq!(host.call("a__ledger", "{}").text(), "written");
@@ -111,7 +112,11 @@ fn secrets_are_masked_and_long_arguments_are_cut() {
         });
     }
     let cut = row(&host, &ids[2]);
-    assert_eq!(cut["argumentsLength"], long.len() + r#"{"ms":60000,"token":""}"#.len(), "the length of the whole is kept");
+    assert_eq!(
+        cut["argumentsLength"],
+        long.len() + r#"{"ms":60000,"token":""}"#.len(),
+        "the length of the whole is kept"
+    );
     for state in rows(&host) {
         let text = state.to_string();
         assert!(!text.contains("hunter2-h"), "{text}");

@@ -49,7 +49,10 @@ fn nothing_runs_twice_and_nothing_is_forgotten_soak() {
         assert_eq!(of_lanes, rows.len(), "seed {seed}: rows of nobody");
     }
     println!("{tally:?}");
-    assert!(tally.kills >= 20 && tally.lost >= 100 && tally.answered >= 100, "seed {seed}: it did too little: {tally:?}");
+    assert!(
+        tally.kills >= 20 && tally.lost >= 100 && tally.answered >= 100,
+        "seed {seed}: it did too little: {tally:?}"
+    );
 }
 
 #[derive(Debug, Default)]
@@ -247,9 +250,7 @@ impl Lane {
         let pid = self.pid();
         self.open.remove(&id);
         self.requests.get_mut(&(pid, id)).unwrap().cancelled = true;
-        self.say(&format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
-        ));
+        self.say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#));
     }
 
     /// A call that was lost is made again: it is refused once, and then goes through.

@@ -58,7 +58,8 @@ fn twenty_servers_and_a_slow_one() {
     let ids = [host.request("tools/list", "{}"), host.request_call("slow__tool_000", "{}")];
     let list = host.wait(&ids[0]).result();
     assert!(began.elapsed() < AT_ONCE, "the complete list took {:?}", began.elapsed());
-    let listed: Vec<&str> = list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let listed: Vec<&str> =
+        list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(listed, all);
     assert_eq!(host.status("slow")["state"], "starting");
     // A call to the slow one succeeds once it is up.

@@ -50,11 +50,17 @@ resources = { deny = ["mem:///item/*", "mem:///res/000"] }"#;
         assert_eq!((&error["data"]["server"], &error["data"]["tool"]), (&json!("a"), &json!(name)), "{error:#}");
     }
     let prompts = host.names("prompts");
-    assert!(!prompts.contains(&"a__prompt_000".to_owned()) && prompts.contains(&"a__prompt_001".to_owned()), "{prompts:?}");
+    assert!(
+        !prompts.contains(&"a__prompt_000".to_owned()) && prompts.contains(&"a__prompt_001".to_owned()),
+        "{prompts:?}"
+    );
     let error = host.ask("prompts/get", r#"{"name":"a__prompt_000"}"#).error(-31012);
     assert_eq!(error["data"]["prompt"], "a__prompt_000", "{error:#}");
     let uris = host.names("resources");
-    assert!(!uris.contains(&"a+mem:///res/000".to_owned()) && uris.contains(&"a+mem:///res/001".to_owned()), "{uris:?}");
+    assert!(
+        !uris.contains(&"a+mem:///res/000".to_owned()) && uris.contains(&"a+mem:///res/001".to_owned()),
+        "{uris:?}"
+    );
     assert_eq!(host.names("resourceTemplates"), Vec::<String>::new());
     for uri in ["mem:///item/1", "mem:///res/000"] {
         let error = host.ask("resources/read", &format!(r#"{{"uri":"a+{uri}"}}"#)).error(-31012);

@@ -52,8 +52,7 @@ fn it_is_stopped_after_long_unused_and_started_again() {
 
 #[test]
 fn a_call_under_way_is_use() {
-    let mut host =
-        Setup::new().tuned("a", "", "start = \"lazy\"\nidle_stop = \"700ms\"").open();
+    let mut host = Setup::new().tuned("a", "", "start = \"lazy\"\nidle_stop = \"700ms\"").open();
     let id = host.request_call("a__sleep", r#"{"ms":1800}"#);
     assert_eq!(host.wait(&id).text(), "slept");
     assert_eq!(host.pids("a").len(), 1);

@@ -35,7 +35,8 @@ fn a_hundred_calls_to_unchanged_servers_notice_nothing() {
     host.signal(Signal::HUP);
     taken_over(&host, 1);
     host.until("the changed one is replaced", || host.pids("changed").len() == 2);
-    let names = host.names_until("tools", "the new one is there", |names| names.iter().any(|name| name.starts_with("added__")));
+    let names =
+        host.names_until("tools", "the new one is there", |names| names.iter().any(|name| name.starts_with("added__")));
     assert!(!names.iter().any(|name| name.starts_with("removed__")), "{names:?}");
     assert_eq!(names.len(), before.len());
     for (id, expected) in ids {
@@ -176,7 +177,8 @@ fn an_empty_file_counts_when_it_is_saved_once_more() {
 
 #[test]
 fn calls_that_wait_for_a_removed_server_are_answered() {
-    let mut host = Setup::new().server("slow", "slowinit=60000").server("a", "only tools=1").proxy("list_wait = \"200ms\"").open();
+    let mut host =
+        Setup::new().server("slow", "slowinit=60000").server("a", "only tools=1").proxy("list_wait = \"200ms\"").open();
     host.names("tools");
     let id = host.request_call("slow__echo", "{}");
     host.fence();

@@ -9,7 +9,8 @@ use super::{Effect, Hub, Noted};
 use crate::engine::child::{Conn, ServerId, Waiting};
 use crate::engine::link::{About, Call, ChildTag, DEAD_MAX, Purpose};
 use crate::engine::outcome::{
-    ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, RESULT_BOUND, Reason, Row, SettledAs, Settlement, Standing,
+    ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, RESULT_BOUND, Reason, Row, SettledAs, Settlement,
+    Standing,
 };
 use crate::engine::recent::Outcome;
 use crate::engine::session::Place;

@@ -55,7 +55,10 @@ impl Hub {
                 if !rests {
                     replaced.push(id);
                 }
-            } else if was_lazy && server.start == Start::Eager && self.child(id).state == State::Stopped(Rest::UntilUsed) {
+            } else if was_lazy
+                && server.start == Start::Eager
+                && self.child(id).state == State::Stopped(Rest::UntilUsed)
+            {
                 started.push(id);
             }
             let child = self.child_mut(id);
