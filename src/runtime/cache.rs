@@ -19,6 +19,9 @@ use crate::engine::facts::{Facts, ServerCapabilities};
 use crate::engine::hub::Known;
 use crate::wire::method::Revision;
 
+/// Counts writes, for a name for each alone: the last two catalogs of a server may be on their way at the same time.
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
 /// Of the format below.
 const VERSION: u32 = 1;
 
@@ -105,8 +108,6 @@ fn try_write(dir: &Path, path: &Path, server: &Server, known: &Known) -> std::io
         return Ok(());
     }
     super::inflight::create_private_dir(dir)?;
-    // A name for this write alone: the last two catalogs of a server may be on their way at the same time.
-    static WRITES: AtomicU64 = AtomicU64::new(0);
     let number = WRITES.fetch_add(1, Ordering::Relaxed);
     let beside = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let mut out = std::fs::File::create(&beside)?;

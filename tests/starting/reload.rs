@@ -35,6 +35,7 @@ fn a_hundred_calls_to_unchanged_servers_notice_nothing() {
     host.signal(Signal::HUP);
     taken_over(&host, 1);
     host.until("the changed one is replaced", || host.pids("changed").len() == 2);
+    host.notification("notifications/tools/list_changed");
     let names =
         host.names_until("tools", "the new one is there", |names| names.iter().any(|name| name.starts_with("added__")));
     assert!(!names.iter().any(|name| name.starts_with("removed__")), "{names:?}");
@@ -49,7 +50,7 @@ fn a_hundred_calls_to_unchanged_servers_notice_nothing() {
     assert_eq!(host.call("changed__tool_000", "{}").text(), "changed tool_000 {}");
     host.call("removed__tool_000", "{}").error(-32602);
     let told = host.notifications("notifications/tools/list_changed").len();
-    assert!((1..=2).contains(&told), "one for what goes and one for what comes: {told}");
+    assert!(told <= 1, "one for what goes, and at most one for what comes: {}", told + 1);
 }
 
 #[test]
