@@ -335,7 +335,10 @@ impl Hub {
         let may_look = self.rows_until.is_none_or(|until| until <= now) || !call.is_recorded();
         if may_look && self.child_mut(server).ready_link().is_some() {
             if !self.must_wait_for_slot(server, &call) {
-                return if self.asks_for_roots(now, server, &call) { () } else { self.guarded(now, server, call) };
+                if !self.asks_for_roots(now, server, &call) {
+                    self.guarded(now, server, call);
+                }
+                return;
             }
             let until = now + self.child(server).config.start_timeout;
             self.place(&call.host_id, Place::Waiting(server));
