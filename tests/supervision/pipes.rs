@@ -46,14 +46,14 @@ fn f39_a_log_that_nobody_reads_stops_nothing() {
 
 #[test]
 fn f40_a_child_that_stops_reading_costs_its_own_calls_alone() {
-    let limit = "call_max_time = \"10s\"\nstop_grace = \"100ms\"";
+    let limit = "call_max_time = \"15s\"\nstop_grace = \"100ms\"";
     let mut host = Setup::new().proxy("max_message = \"4MiB\"").tuned("deaf", "", limit).server("good", "").open();
     host.call("deaf__stop_reading", "{}").result();
     let before = memory_of(host.pid);
     let text = "m".repeat(1 << 20);
     let ids: Vec<String> =
-        (0..20).map(|n| host.request_call("deaf__echo", &format!(r#"{{"n":{n},"text":"{text}"}}"#))).collect();
-    // Behind 20 MiB in the host's own pipe.
+        (0..60).map(|n| host.request_call("deaf__echo", &format!(r#"{{"n":{n},"text":"{text}"}}"#))).collect();
+    // Behind 60 MiB in the host's own pipe.
     quick(&mut host, "good__echo");
     let mut slowest = Duration::ZERO;
     for _ in 0..50 {
@@ -61,7 +61,10 @@ fn f40_a_child_that_stops_reading_costs_its_own_calls_alone() {
     }
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     let memory = memory_of(host.pid).saturating_sub(before);
-    assert!(memory < 40 << 20, "{memory} bytes more");
+    println!("{} MiB more while {} MiB were sent to a deaf child", memory >> 20, ids.len());
+    // 12 MiB of lines may wait; each lies in a buffer that grew by doubling, so about three times that was measured,
+    // for 20, 60 and 120 MiB alike. All 60 MiB kept would be far over this.
+    assert!(memory < 64 << 20, "{memory} bytes more");
     // A cancelled call that was not sent leaves no trace; its slot is free.
     host.notify("notifications/cancelled", &format!(r#"{{"requestId":{}}}"#, ids[10]));
     let (mut busy, mut unsent, mut unknown) = (0, 0, 0);
@@ -74,7 +77,7 @@ fn f40_a_child_that_stops_reading_costs_its_own_calls_alone() {
             other => panic!("call {n}: {other:?}"),
         }
     }
-    assert!(busy >= 7, "{busy} of 20 MiB were refused, where 12 MiB may wait");
+    assert!(busy >= 47, "{busy} of 60 MiB were refused, where 12 MiB may wait");
     assert!(unsent >= 9, "{unsent} were not sent");
     assert!(unknown <= 2, "{unknown}: only what has begun to be written may have run");
     // It can be taken out.
