@@ -58,3 +58,14 @@ fn the_configuration_reference_is_that_of_the_schema() {
     let there = std::fs::read_to_string(path).unwrap_or_default();
     assert!(there == page, "docs/configuration.md is behind; run UPDATE_DOCS=1 cargo test --test docs");
 }
+
+#[test]
+fn the_schema_that_editors_find_is_that_of_the_program() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/mcp-proxy.schema.json");
+    let schema = format!("{:#}\n", config::schema());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &schema).unwrap();
+    }
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(there == schema, "mcp-proxy.schema.json is behind; run UPDATE_DOCS=1 cargo test --test docs");
+}
