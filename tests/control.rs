@@ -494,3 +494,76 @@ fn explain_tells_what_a_name_stands_for() {
         "{told}"
     );
 }
+
+#[test]
+fn a_call_leaves_one_line_with_its_trace_at_debug() {
+    let world = World::new("alpha\nweak");
+    let mut text = std::fs::read_to_string(world.path("mcp-proxy.toml")).unwrap();
+    text.push_str("[log]\nlevel = \"debug\"\n");
+    std::fs::write(world.path("mcp-proxy.toml"), text).unwrap();
+    let mut proxy = world.start();
+    proxy.tools();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let params = json!({"name": "alpha__echo", "arguments": {"pin": "1234567"}, "_meta": {"traceparent": trace}});
+    assert!(proxy.ask("tools/call", &params)["result"].is_object());
+    assert!(proxy.call("alpha__reply_error", &json!({"code": 7, "message": "no"}))["error"].is_object());
+    assert_eq!(proxy.call("weak__kill", &json!({}))["error"]["code"], -31010);
+    let lines = until("the lines", || {
+        let text = world.ok(&["logs"]);
+        let lines: Vec<String> = text.lines().filter(|line| line.contains(" call ")).map(str::to_owned).collect();
+        (lines.len() == 3).then_some(lines)
+    });
+    let has = |line: &str, words: &[&str]| assert!(words.iter().all(|word| line.contains(word)), "{line}");
+    has(&lines[0], &["alpha DEBUG", "request=1:", "tools/call", "alpha__echo", "ms=", "outcome=answered", trace]);
+    has(&lines[1], &["alpha DEBUG", "alpha__reply_error", "outcome=error"]);
+    has(&lines[2], &["weak DEBUG", "weak__kill", "outcome=child_exited"]);
+    assert!(lines.iter().all(|line| !line.contains("1234567")), "arguments are never told");
+    let recent = {
+        let mut stream = UnixStream::connect(world.socket(proxy.pid())).unwrap();
+        raw(&mut stream, r#"{"do":"overview"}"#)["ok"]["recent"].clone()
+    };
+    let told: Vec<_> = recent.as_array().unwrap().iter().map(|call| call["outcome"].as_str().unwrap()).collect();
+    assert_eq!(told, ["child_exited", "error", "answered"]);
+}
+
+#[test]
+fn doctor_says_what_is_well_and_what_is_not() {
+    let world = World::new("alpha banner=text");
+    let doctor = |world: &World| {
+        let output = world.run(&["doctor", "--json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (report, output.status.code())
+    };
+    let (report, code) = doctor(&world);
+    assert_eq!((report["ok"].as_bool(), code), (Some(true), Some(0)), "{report}");
+    let alpha = &report["servers"][0];
+    assert_eq!(alpha["found"], env!("CARGO_BIN_EXE_fake-server"));
+    assert!(alpha["startMs"].is_number() && alpha["protocol"].is_string(), "{alpha}");
+    world.write("alpha\nbeta crash=3 stderr_line=why-it-is");
+    let (report, code) = doctor(&world);
+    assert_eq!((report["ok"].as_bool(), code), (Some(false), Some(1)));
+    assert_eq!(report["servers"][1]["ok"], false);
+    let text = world.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("alpha: well") && text.contains("beta: NOT WELL"), "{text}");
+}
+
+#[test]
+fn every_command_has_an_example_and_there_is_a_man_page() {
+    let world = World::new("");
+    assert!(world.ok(&["man"]).starts_with(".ie"));
+    let help = world.ok(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let mut seen = 0;
+    for line in commands.take_while(|line| !line.is_empty()) {
+        let Some(name) = line.strip_prefix("  ").and_then(|line| line.split_whitespace().next()) else { continue };
+        // A description may go on in the next line.
+        if line.starts_with("   ") || name == "help" {
+            continue;
+        }
+        let text = world.ok(&[name, "--help"]);
+        assert!(text.contains("Example") && text.contains("mcp-proxy "), "{name}: {text}");
+        seen += 1;
+    }
+    assert!(seen > 15, "{help}");
+}

@@ -20,6 +20,14 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 it went well, 1 it did not and says why, 2 the command line is wrong.";
 
+const UNKNOWN: &str = "Examples:
+  mcp-proxy unknown
+  mcp-proxy unknown show u-0f3
+  mcp-proxy unknown resolve u-0f3 --as done --note 'seen in the statement'";
+
+const CONFIG: &str =
+    "The configuration file [default: $MCP_PROXY_CONFIG, else mcp-proxy.toml in your configuration directory]";
+
 /// One MCP server over stdio in front of many
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mcp-proxy", version, about, after_help = EXAMPLES, max_term_width = 100)]
@@ -33,8 +41,8 @@ pub struct App {
 /// What every command takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
-    /// The configuration file [default: $`MCP_PROXY_CONFIG`, else mcp-proxy.toml in your configuration directory]
-    #[arg(long, short, global = true, value_name = "FILE")]
+    /// The configuration file.
+    #[arg(long, short, global = true, value_name = "FILE", help = CONFIG)]
     pub config: Option<PathBuf>,
     /// A profile of the configuration
     #[arg(long, global = true, value_name = "NAME")]
@@ -75,6 +83,7 @@ enum Command {
     /// Let the running proxies read their configuration anew
     Reload(order::ReloadArgs),
     /// Calls of which nobody knows whether they ran
+    #[command(after_help = UNKNOWN)]
     Unknown(unknown::UnknownArgs),
     /// Turn the servers of a host into our configuration
     Import(import::ImportArgs),

@@ -200,7 +200,7 @@ fn take(state: &mut State, before: &mut Before, proxies: &[(u32, Value)], at: In
     }
     recent.sort_by(|a: &Call, b: &Call| b.at.cmp(&a.at));
     state.recent = recent;
-    state.proxies = proxies.len();
+    state.proxies = Some(proxies.len());
     let kept = state.rows.iter().position(|row| Some((row.proxy, row.server.clone())) == chosen);
     state.chosen = kept.unwrap_or_else(|| state.chosen.min(state.rows.len().saturating_sub(1)));
     *before = Before { calls: counters, at: Some(at) };

@@ -9,8 +9,8 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, 
 /// All that is shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// How many proxies run.
-    pub(super) proxies: usize,
+    /// How many proxies run; `None`: not known yet.
+    pub(super) proxies: Option<usize>,
     /// Their servers.
     pub(super) rows: Vec<Row>,
     /// Place in `rows`.
@@ -91,15 +91,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 }
 
 fn headline(state: &State) -> String {
-    let many = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let ready = state.rows.iter().filter(|row| row.state == "ready").count();
-    if state.proxies == 0 {
-        return "mcp-proxy top: no proxy is running".to_owned();
-    }
+    let proxies = match state.proxies {
+        None => return "mcp-proxy top".to_owned(),
+        Some(0) => return "mcp-proxy top: no proxy is running".to_owned(),
+        Some(1) => "1 proxy".to_owned(),
+        Some(count) => format!("{count} proxies"),
+    };
     format!(
-        "mcp-proxy top: {}, {ready} of {} ready, {} unknown",
-        many(state.proxies, "proxy").replace("proxys", "proxies"),
-        many(state.rows.len(), "server"),
+        "mcp-proxy top: {proxies}, {ready} of {} server{} ready, {} unknown",
+        state.rows.len(),
+        if state.rows.len() == 1 { "" } else { "s" },
         state.unknown
     )
 }
@@ -110,7 +112,7 @@ fn title(state: &State, what: &str) -> String {
 
 fn draw_servers(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let head = ["server", "state", "gen", "call/s", "p50 ms", "p99 ms", "pend", "err", "unkn", "rest"];
-    let several = state.proxies > 1;
+    let several = state.proxies > Some(1);
     let rows = state.rows.iter().map(|row| {
         let name = if several { format!("{} {}", row.proxy, row.server) } else { row.server.clone() };
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
@@ -216,7 +218,7 @@ mod tests {
             outcome: outcome.to_owned(),
         };
         State {
-            proxies: 1,
+            proxies: Some(1),
             rows: vec![row("notes", "ready"), weak],
             chosen: 1,
             recent: vec![call("notes__add", "answered"), call("notes__remove", "child_exited")],
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn nothing_runs() {
-        insta::assert_snapshot!("nothing", shown(&State::default(), 80, 8));
+        insta::assert_snapshot!("nothing", shown(&State { proxies: Some(0), ..State::default() }, 80, 8));
     }
 
     #[test]
