@@ -194,7 +194,10 @@ impl Hub {
         }
         if self.session.revision < Revision::V2025_11_25 {
             older_form(line, whole, edits);
-            meta::edit_object(line, whole, &["mode"], "", edits);
+            let mode = json::get(line, whole.clone(), "mode").and_then(|at| json::string(line, at));
+            if mode.as_deref() == Some("form") {
+                meta::edit_object(line, whole, &["mode"], "", edits);
+            }
         }
         if let Some(at) = json::get(line, whole.clone(), "elicitationId")
             && let Some(own) = json::string(line, at.clone())

@@ -1,0 +1,205 @@
+//! The machine alone, with a clock that the test turns, a host and servers that it plays.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mcp_proxy::config::parse;
+use mcp_proxy::engine::child::{Conn, ServerId};
+use mcp_proxy::engine::hub::{Clock, Effect, Entropy, Hub};
+use mcp_proxy::engine::outcome::{Exit, UnixMs};
+use serde_json::{Value, json};
+
+use crate::rig::{MODERN, able, answer_to};
+
+const KEY: &str = "io.modelcontextprotocol/";
+
+/// A machine with one server, `s`, whose tools are `t` and `u`.
+pub(crate) struct Machine {
+    hub: Hub,
+    now: Instant,
+    conn: Conn,
+    legacy_host: bool,
+    pub(crate) capabilities: Value,
+    /// Rows that were written down as lost.
+    pub(crate) lost: usize,
+}
+
+impl Machine {
+    fn new(legacy_host: bool, key: u8) -> Self {
+        let parsed = parse(Path::new("t.toml"), "[servers.s]\ncommand = \"fake\"\nping_interval = \"0s\"\n", None);
+        assert!(parsed.sound(), "{:?}", parsed.faults);
+        let now = Instant::now();
+        let clock = Clock { instant: now, unix: UnixMs(1_800_000_000_000) };
+        let mut hub = Hub::new(Arc::new(parsed.config), vec![None], clock, Entropy::new([key; 32]), 1);
+        hub.set_seal_key(&[7; 32]);
+        let conn = Conn { server: ServerId(0), generation: 1 };
+        let mut machine = Self { hub, now, conn, legacy_host, capabilities: able(), lost: 0 };
+        machine.hub.handle_rows_known(now);
+        machine.effects();
+        machine.hub.handle_spawned(now, conn, Ok(1));
+        machine
+    }
+
+    /// A modern host before a legacy server.
+    pub(crate) fn modern_before_legacy() -> Self {
+        Self::modern_before_legacy_as(1)
+    }
+
+    /// The same as another process.
+    pub(crate) fn modern_before_legacy_as(key: u8) -> Self {
+        let mut machine = Self::new(false, key);
+        machine.host(json!({ "id": "first", "method": "prompts/list" }));
+        let probe = machine.sent();
+        assert_eq!(probe[0]["method"], "server/discover");
+        machine.child(json!({ "id": probe[0]["id"], "error": { "code": -32601, "message": "no" } }));
+        let opening = machine.sent();
+        assert_eq!(opening[0]["method"], "initialize");
+        machine.child(json!({ "id": opening[0]["id"], "result": {
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" } } }));
+        machine.lists();
+        machine
+    }
+
+    /// A legacy host before a modern server.
+    pub(crate) fn legacy_before_modern() -> Self {
+        let mut machine = Self::new(true, 1);
+        machine.host(json!({ "id": "first", "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": able(), "clientInfo": { "name": "h", "version": "1" } } }));
+        let opening = machine.sent();
+        machine.child(json!({ "id": opening[0]["id"], "error": { "code": -32022, "message": "no", "data": { "supported": [MODERN] } } }));
+        let probe = machine.sent();
+        assert_eq!(probe[0]["method"], "server/discover");
+        machine.child(json!({ "id": probe[0]["id"], "result": { "resultType": "complete", "supportedVersions": [MODERN],
+            "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" } }));
+        machine.host(json!({ "method": "notifications/initialized" }));
+        machine.lists();
+        machine
+    }
+
+    fn lists(&mut self) {
+        let list = self.sent().into_iter().find(|line| line["method"] == "tools/list").expect("tools are listed");
+        let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+        self.child(json!({ "id": list["id"], "result": { "resultType": "complete", "tools": [tool("t"), tool("u")] } }));
+        self.told();
+    }
+
+    /// The host says something; a request is dressed as its era has it.
+    pub(crate) fn host(&mut self, mut message: Value) {
+        message["jsonrpc"] = "2.0".into();
+        if !self.legacy_host && message.get("id").is_some() && message.get("method").is_some() {
+            let capabilities = self.capabilities.clone();
+            let meta = json!({ format!("{KEY}protocolVersion"): MODERN, format!("{KEY}clientCapabilities"): capabilities });
+            let params = message.as_object_mut().unwrap().entry("params").or_insert_with(|| json!({}));
+            let given = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
+            given.as_object_mut().unwrap().extend(meta.as_object().unwrap().clone());
+        }
+        self.hub.handle_host(self.now, Bytes::from(message.to_string()));
+        self.effects();
+    }
+
+    /// The server says something.
+    pub(crate) fn child(&mut self, mut message: Value) {
+        message["jsonrpc"] = "2.0".into();
+        self.hub.handle_child(self.now, self.conn, Bytes::from(message.to_string()));
+        self.effects();
+    }
+
+    /// The server ends.
+    pub(crate) fn child_exits(&mut self) {
+        self.hub.handle_gone(self.now, self.conn, Some(Exit::Code(3)));
+        self.effects();
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.hub.deadline().filter(|at| *at <= end) {
+            self.now = at.max(self.now);
+            self.hub.handle_timeout(self.now);
+            self.effects();
+        }
+        self.now = end;
+        self.hub.handle_timeout(end);
+        self.effects();
+    }
+
+    fn effects(&mut self) {
+        while let Some(effect) = self.hub.poll_effect() {
+            if let Effect::Lost(_) = effect {
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// What the host was told since the last time.
+    pub(crate) fn told(&mut self) -> Vec<Value> {
+        let bytes: Vec<u8> = self.hub.host_outbox().front().flatten().copied().collect();
+        self.hub.host_accepted(bytes.len());
+        self.effects();
+        lines(&bytes)
+    }
+
+    /// The one thing that the host was told since the last time.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Value {
+        let told = self.told();
+        assert_eq!(told.len(), 1, "{told:#?}");
+        told.into_iter().next().unwrap()
+    }
+
+    /// What the server was sent since the last time.
+    pub(crate) fn sent(&mut self) -> Vec<Value> {
+        let bytes: Vec<u8> =
+            self.hub.child_outbox(self.conn).map(|out| out.front().flatten().copied().collect()).unwrap_or_default();
+        self.hub.child_accepted(self.conn, bytes.len());
+        lines(&bytes)
+    }
+
+    /// The host calls a tool of the server's; returns our number of the call there, if it was sent.
+    pub(crate) fn call(&mut self, id: u64, tool: &str) -> Option<Value> {
+        self.call_with(id, tool, json!({}))
+    }
+
+    pub(crate) fn call_with(&mut self, id: u64, tool: &str, meta: Value) -> Option<Value> {
+        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("s__{tool}"), "arguments": { "a": tool }, "_meta": meta } }));
+        let sent = self.sent();
+        sent.iter().find(|line| line["method"] == "tools/call").map(|line| line["id"].clone())
+    }
+
+    /// The host comes back with answers.
+    pub(crate) fn retry(&mut self, id: u64, tool: &str, state: &Value, responses: Value) {
+        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("s__{tool}"), "arguments": { "a": tool },
+            "inputResponses": responses, "requestState": state } }));
+    }
+
+    /// The server asks for a form.
+    pub(crate) fn asks(&mut self, id: u64) {
+        self.child(json!({ "id": id, "method": "elicitation/create", "params": { "message": "m", "requestedSchema": { "type": "object", "properties": {} } } }));
+    }
+
+    /// The server asks, and the host gets the question.
+    #[track_caller]
+    pub(crate) fn parks(&mut self, id: u64) -> Value {
+        self.asks(id);
+        self.pass(Duration::from_millis(25));
+        let answer = self.answer();
+        assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
+        answer
+    }
+
+    /// The server answers a call.
+    pub(crate) fn done(&mut self, wire: &Value) {
+        self.child(json!({ "id": wire, "result": { "content": [{ "type": "text", "text": "done" }] } }));
+    }
+}
+
+fn lines(bytes: &[u8]) -> Vec<Value> {
+    String::from_utf8_lossy(bytes).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// An accepted form.
+pub(crate) fn accepted() -> Value {
+    answer_to("elicitation/create", &json!({}))
+}
