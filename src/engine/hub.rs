@@ -97,6 +97,8 @@ pub struct Hub {
     /// URL elicitations of which children said that they are over: server and id.
     urls_done: VecDeque<(String, String)>,
     sealer: Sealer,
+    /// How long the host is known to wait for a call; `None`: long, or it is not known.
+    call_limit: Option<Duration>,
     /// Edits of the message at hand; kept for its room.
     scratch: Vec<Edit>,
     /// URL elicitations that are open, by the id that the host knows.
@@ -294,6 +296,7 @@ impl Hub {
             rounds: BTreeMap::new(),
             urls_done: VecDeque::new(),
             sealer: Sealer::new(&entropy.seed),
+            call_limit: None,
             scratch: Vec::new(),
             elicitations: BTreeMap::new(),
             stopping: None,

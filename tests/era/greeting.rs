@@ -14,7 +14,8 @@ fn modern_requests_are_judged_in_the_order_of_the_protocol() {
     let mut host = place.start();
     let opened = host.open(MODERN);
     assert_eq!(opened["supportedVersions"][0], MODERN);
-    let meta = |value: Value| json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": { "_meta": value } });
+    let meta =
+        |value: Value| json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": { "_meta": value } });
     let version = "io.modelcontextprotocol/protocolVersion";
     let mut check = |message: Value, expected: i64| {
         host.send(&message);
@@ -27,7 +28,16 @@ fn modern_requests_are_judged_in_the_order_of_the_protocol() {
     assert_eq!(answer["error"]["data"]["requested"], "2099-01-01");
     check(meta(json!({ version: MODERN })), -32602);
     check(json!({ "jsonrpc": "2.0", "id": "x", "method": "tools/list" }), -32602);
-    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result", "nothing/here"] {
+    for method in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "tasks/list",
+        "tasks/result",
+        "nothing/here",
+    ] {
         let answer = host.ask(method, json!({}));
         assert_eq!(code(&answer), -32601, "{method}");
     }
@@ -73,7 +83,10 @@ fn servers_are_greeted_as_the_protocol_has_it() {
         host.wait_for_tool("c__echo");
         until("it is greeted again", || place.record("c").len() > before);
         let again = place.record("c")[before]["method"].clone();
-        assert_eq!(again, *first.iter().rev().find(|method| **method == "initialize" || **method == "server/discover").unwrap());
+        assert_eq!(
+            again,
+            *first.iter().rev().find(|method| **method == "initialize" || **method == "server/discover").unwrap()
+        );
         assert_eq!(place.starts("c"), starts + 1);
     };
     check("2025-11-25", "", &["initialize", "notifications/initialized"], 1);
@@ -97,15 +110,24 @@ fn streams_are_apart_and_say_what_was_asked_for() {
         let uri = json!(["c+mem:///hello"]);
         let first = host.request("subscriptions/listen", json!({ "notifications": { "resourceSubscriptions": uri } }));
         host.notification("notifications/subscriptions/acknowledged");
-        let second = host.request("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true, "resourceSubscriptions": uri } }));
+        let second = host.request(
+            "subscriptions/listen",
+            json!({ "notifications": { "toolsListChanged": true, "resourceSubscriptions": uri } }),
+        );
         let acknowledged = host.notification("notifications/subscriptions/acknowledged");
-        assert_eq!(acknowledged["params"]["notifications"], json!({ "toolsListChanged": true, "resourceSubscriptions": uri }));
+        assert_eq!(
+            acknowledged["params"]["notifications"],
+            json!({ "toolsListChanged": true, "resourceSubscriptions": uri })
+        );
         if flags.is_empty() {
             assert_eq!(place.sent("c", "resources/subscribe"), 1);
         }
         let of = |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
         host.call("c__updated", json!({ "uri": "mem:///hello" }));
-        let mut told = vec![of(&host.notification("notifications/resources/updated")), of(&host.notification("notifications/resources/updated"))];
+        let mut told = vec![
+            of(&host.notification("notifications/resources/updated")),
+            of(&host.notification("notifications/resources/updated")),
+        ];
         told.sort_by_key(Value::to_string);
         assert_eq!(told, [first.clone(), second.clone()]);
         host.notify("notifications/cancelled", json!({ "requestId": first }));
@@ -115,7 +137,8 @@ fn streams_are_apart_and_say_what_was_asked_for() {
         assert_eq!(of(&host.notification("notifications/resources/updated")), second);
         assert!(host.notifications("notifications/resources/updated").is_empty());
         let received = host.finish();
-        let end: Vec<&Value> = received.iter().filter(|line| line["id"] == second || line["params"]["requestId"] == second).collect();
+        let end: Vec<&Value> =
+            received.iter().filter(|line| line["id"] == second || line["params"]["requestId"] == second).collect();
         assert_eq!(end.len(), 2, "{end:#?}");
         assert_eq!(end[0]["result"]["resultType"], "complete");
         assert_eq!(end[1]["method"], "notifications/cancelled");
@@ -136,7 +159,9 @@ fn a_stream_at_a_modern_server_is_opened_again() {
     let old = record.iter().position(|line| line["method"] == "subscriptions/listen").unwrap();
     until("the old one is cancelled", || {
         let record = place.record("c");
-        let at = record.iter().position(|line| line["method"] == "notifications/cancelled" && line["params"]["requestId"] == record[old]["id"]);
+        let at = record.iter().position(|line| {
+            line["method"] == "notifications/cancelled" && line["params"]["requestId"] == record[old]["id"]
+        });
         at.is_some_and(|at| at > new)
     });
     host.call("c__end_listens", json!({}));

@@ -71,7 +71,8 @@ impl Machine {
         machine.child(json!({ "id": opening[0]["id"], "error": { "code": -32022, "message": "no", "data": { "supported": [MODERN] } } }));
         let probe = machine.sent();
         assert_eq!(probe[0]["method"], "server/discover");
-        machine.child(json!({ "id": probe[0]["id"], "result": { "resultType": "complete", "supportedVersions": [MODERN],
+        machine
+            .child(json!({ "id": probe[0]["id"], "result": { "resultType": "complete", "supportedVersions": [MODERN],
             "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" } }));
         machine.host(json!({ "method": "notifications/initialized" }));
         machine.lists();
@@ -81,7 +82,9 @@ impl Machine {
     fn lists(&mut self) {
         let list = self.sent().into_iter().find(|line| line["method"] == "tools/list").expect("tools are listed");
         let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-        self.child(json!({ "id": list["id"], "result": { "resultType": "complete", "tools": [tool("t"), tool("u")] } }));
+        self.child(
+            json!({ "id": list["id"], "result": { "resultType": "complete", "tools": [tool("t"), tool("u")] } }),
+        );
         self.told();
     }
 
@@ -90,7 +93,8 @@ impl Machine {
         message["jsonrpc"] = "2.0".into();
         if !self.legacy_host && message.get("id").is_some() && message.get("method").is_some() {
             let capabilities = self.capabilities.clone();
-            let meta = json!({ format!("{KEY}protocolVersion"): MODERN, format!("{KEY}clientCapabilities"): capabilities });
+            let meta =
+                json!({ format!("{KEY}protocolVersion"): MODERN, format!("{KEY}clientCapabilities"): capabilities });
             let params = message.as_object_mut().unwrap().entry("params").or_insert_with(|| json!({}));
             let given = params.as_object_mut().unwrap().entry("_meta").or_insert_with(|| json!({}));
             given.as_object_mut().unwrap().extend(meta.as_object().unwrap().clone());

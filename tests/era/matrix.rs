@@ -122,16 +122,21 @@ fn script(host: &mut Rig, names: &Names) -> BTreeMap<&'static str, Value> {
         seen.insert(step, result);
     }
     seen.insert("unknown tool", failed(&call(host, "nowhere", json!({}))));
-    seen.insert("prompt", plain(&host.ask("prompts/get", json!({ "name": names.tool("greet"), "arguments": { "name": "Ada" } }))));
+    seen.insert(
+        "prompt",
+        plain(&host.ask("prompts/get", json!({ "name": names.tool("greet"), "arguments": { "name": "Ada" } }))),
+    );
     seen.insert("embedding prompt", plain(&host.ask("prompts/get", json!({ "name": names.tool("embed") }))));
     seen.insert("read", plain(&host.ask("resources/read", json!({ "uri": names.uri("mem:///hello") }))));
     seen.insert("read by template", plain(&host.ask("resources/read", json!({ "uri": names.uri("mem:///item/7") }))));
     seen.insert("missing resource", failed(&host.ask("resources/read", json!({ "uri": names.uri("mem:///nowhere") }))));
     let complete = json!({ "ref": { "type": "ref/prompt", "name": names.tool("greet") }, "argument": { "name": "name", "value": "a" } });
     seen.insert("completion", plain(&host.ask("completion/complete", complete)));
-    let params = json!({ "name": names.tool("progress"), "arguments": { "n": 3 }, "_meta": { "progressToken": "tok" } });
+    let params =
+        json!({ "name": names.tool("progress"), "arguments": { "n": 3 }, "_meta": { "progressToken": "tok" } });
     host.ask("tools/call", params);
-    let progress: Vec<Value> = host.notifications("notifications/progress").iter().map(|message| message["params"].clone()).collect();
+    let progress: Vec<Value> =
+        host.notifications("notifications/progress").iter().map(|message| message["params"].clone()).collect();
     seen.insert("progress", progress.into());
     for (step, tool, arguments) in [
         ("elicitation", "elicit", json!({ "message": "Name?" })),
@@ -155,7 +160,8 @@ fn script(host: &mut Rig, names: &Names) -> BTreeMap<&'static str, Value> {
 }
 
 fn log(host: &mut Rig, names: &Names) -> Value {
-    let mut params = json!({ "name": names.tool("log"), "arguments": { "level": "error", "data": { "k": 1 }, "logger": "l" } });
+    let mut params =
+        json!({ "name": names.tool("log"), "arguments": { "level": "error", "data": { "k": 1 }, "logger": "l" } });
     if host.is_modern() {
         params["_meta"] = json!({ "io.modelcontextprotocol/logLevel": "info" });
     } else {
@@ -229,23 +235,41 @@ fn compare(revision: &str) {
         let requests: HashMap<String, String> = host.methods.clone();
         let received = host.finish();
         spec::check_told(revision, &requests, &received);
-        let spoken = if server == "both" && revision == MODERN { MODERN } else if server == "both" { "2025-11-25" } else { server };
-        let sent: Vec<Value> = place.record("c").into_iter().filter(|line| spoken == MODERN || line["method"] != "server/discover").collect();
-        let sent: Vec<Value> = sent.into_iter().filter(|line| spoken != MODERN || line["method"] != "initialize").collect();
+        let spoken = if server == "both" && revision == MODERN {
+            MODERN
+        } else if server == "both" {
+            "2025-11-25"
+        } else {
+            server
+        };
+        let sent: Vec<Value> = place
+            .record("c")
+            .into_iter()
+            .filter(|line| spoken == MODERN || line["method"] != "server/discover")
+            .collect();
+        let sent: Vec<Value> =
+            sent.into_iter().filter(|line| spoken != MODERN || line["method"] != "initialize").collect();
         spec::check_sent(spoken, &sent);
         for (step, native) in &native {
             if seen[step] == *native {
                 continue;
             }
-            match DIFFERENCES.iter().position(|(h, s, what, _)| matches(h, revision) && matches(s, server) && matches(what, step)) {
+            match DIFFERENCES
+                .iter()
+                .position(|(h, s, what, _)| matches(h, revision) && matches(s, server) && matches(what, step))
+            {
                 Some(known) => used[known] = true,
-                None => wrong.push(format!("host {revision}, server {server}, {step}:\n  native {native}\n  seen   {}", seen[step])),
+                None => wrong.push(format!(
+                    "host {revision}, server {server}, {step}:\n  native {native}\n  seen   {}",
+                    seen[step]
+                )),
             }
         }
         assert!(!place.stderr().contains("panicked"), "{}", place.stderr());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let hosts_own: Vec<_> = DIFFERENCES.iter().zip(&used).filter(|((h, ..), used)| *h == revision && !**used).map(|(d, _)| d).collect();
+    let hosts_own: Vec<_> =
+        DIFFERENCES.iter().zip(&used).filter(|((h, ..), used)| *h == revision && !**used).map(|(d, _)| d).collect();
     assert!(hosts_own.is_empty(), "no longer so: {hosts_own:?}");
 }
 

@@ -333,7 +333,8 @@ fn roots_are_asked_for_before_the_first_call_and_remembered() {
 
 #[test]
 fn r122_a_url_by_error_is_a_question_and_the_call_goes_out_anew() {
-    let url = json!({ "mode": "url", "elicitationId": "e-5", "url": "https://idp.example/start", "message": "Connect" });
+    let url =
+        json!({ "mode": "url", "elicitationId": "e-5", "url": "https://idp.example/start", "message": "Connect" });
     let required = |wire: &Value| json!({ "id": wire, "error": { "code": -32042, "message": "first", "data": { "elicitations": [url] } } });
     let mut m = Machine::modern_before_legacy();
     let wire = m.call(7, "t").unwrap();

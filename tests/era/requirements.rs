@@ -29,7 +29,9 @@ fn every_requirement_names_a_test_that_exists() {
         .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
         .collect();
     let mut table: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for line in include_str!("../requirements.txt").lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+    for line in
+        include_str!("../requirements.txt").lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+    {
         let (number, tests) = line.split_once(' ').unwrap_or_else(|| panic!("no test: {line}"));
         let number: u32 = number.strip_prefix('R').and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"));
         let tests: Vec<&str> = tests.split_whitespace().collect();

@@ -1,5 +1,7 @@
 //! A host of either era that a test plays, before the proxy or straight before a scripted server.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -86,7 +88,10 @@ impl Place {
     /// How often a server was started.
     pub(crate) fn starts(&self, key: &str) -> usize {
         let text = std::fs::read_to_string(self.path(&format!("{key}.record"))).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|event| event["k"] == "start").count()
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|event| event["k"] == "start")
+            .count()
     }
 
     /// How often a server was sent that method.
@@ -322,7 +327,10 @@ impl Rig {
             }
             let left = end.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                panic!("{what} did not come; what came: {:#?}", self.received.iter().map(Value::to_string).collect::<Vec<_>>());
+                panic!(
+                    "{what} did not come; what came: {:#?}",
+                    self.received.iter().map(Value::to_string).collect::<Vec<_>>()
+                );
             };
             self.sort(&line);
         }
@@ -330,13 +338,17 @@ impl Rig {
 
     fn sort(&mut self, line: &str) {
         // What no schema and no double can hold; other tests look at the bytes.
-        let line = line.replace("1e400", "1e40").replace(r#"{"type":"hologram","depth":3.0}"#, r#"{"type":"text","text":"h"}"#);
+        let line = line
+            .replace("1e400", "1e40")
+            .replace(r#"{"type":"hologram","depth":3.0}"#, r#"{"type":"text","text":"h"}"#);
         let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         self.received.push(message.clone());
         let (has_id, has_method) = (message.get("id").is_some(), message.get("method").is_some());
         match (has_id, has_method) {
             (true, true) if self.answers && message["method"] == "elicitation/create" && !self.elicits(&message) => {
-                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": { "code": -32601, "message": "no" } }));
+                self.send(
+                    &json!({ "jsonrpc": "2.0", "id": message["id"], "error": { "code": -32601, "message": "no" } }),
+                );
             }
             (true, true) if self.answers => {
                 let result = self.answer_of(&message);

@@ -65,10 +65,14 @@ fn r90_a_refused_sampling_ends_the_call() {
     let of = |method: &str| told.iter().find(|line| line["method"] == method).unwrap()["id"].clone();
     m.host(json!({ "id": of("sampling/createMessage"), "error": { "code": -1, "message": "User rejected" } }));
     let told = m.told();
-    let withdrawn = told.iter().find(|line| line["method"] == "notifications/cancelled").expect("the other is withdrawn");
+    let withdrawn =
+        told.iter().find(|line| line["method"] == "notifications/cancelled").expect("the other is withdrawn");
     assert_eq!(withdrawn["params"]["requestId"], of("elicitation/create"));
     let answer = told.iter().find(|line| line["id"] == 7).expect("the call is answered");
-    assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["reason"]), (&json!(-31012), &json!("input_not_provided")));
+    assert_eq!(
+        (&answer["error"]["code"], &answer["error"]["data"]["reason"]),
+        (&json!(-31012), &json!("input_not_provided"))
+    );
     assert!(m.sent().is_empty());
 }
 
@@ -100,7 +104,10 @@ fn r91_a_cancelled_call_takes_its_questions_back() {
     let question = m.answer();
     m.host(json!({ "method": "notifications/cancelled", "params": { "requestId": 7 } }));
     let withdrawn = m.answer();
-    assert_eq!((&withdrawn["method"], &withdrawn["params"]["requestId"]), (&json!("notifications/cancelled"), &question["id"]));
+    assert_eq!(
+        (&withdrawn["method"], &withdrawn["params"]["requestId"]),
+        (&json!("notifications/cancelled"), &question["id"])
+    );
     assert!(m.sent().is_empty(), "nothing is open at the server");
     m.host(json!({ "id": question["id"], "result": accepted() }));
     assert!(m.sent().is_empty() && m.told().is_empty());
@@ -114,7 +121,11 @@ fn r93_what_is_no_answer_of_this_era_is_an_unknown_outcome() {
         let wire = m.call(7, "t").unwrap();
         m.child(json!({ "id": wire, "result": result }));
         let answer = m.answer();
-        assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["reason"]), (&json!(-31010), &json!("invalid_response")), "{result}");
+        assert_eq!(
+            (&answer["error"]["code"], &answer["error"]["data"]["reason"]),
+            (&json!(-31010), &json!("invalid_response")),
+            "{result}"
+        );
     };
     check(json!({ "resultType": "dream", "content": [] }));
     check(json!({ "resultType": "input_required" }));

@@ -479,7 +479,7 @@ impl Hub {
 
     /// How long a call to that server may take as a whole; `None`: for ever.
     fn max_time(&self, server: ServerId) -> Option<Duration> {
-        let host_limit = self.host_facts().and_then(|host| host.call_limit);
+        let host_limit = self.call_limit;
         let limit = self.child(server).config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
         (!limit.is_zero()).then_some(limit)
     }

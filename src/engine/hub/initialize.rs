@@ -38,7 +38,10 @@ impl Hub {
 
     /// The host has spoken, in either era: lists are waited for from now on, and children are greeted.
     pub(super) fn opened(&mut self, now: Instant) {
-        let list_wait = self.config.proxy.list_wait.or_else(|| self.host_facts()?.list_wait).unwrap_or(LIST_WAIT);
+        let known = self.host_facts();
+        // Looked up once: it is asked for at each call.
+        self.call_limit = known.and_then(|host| host.call_limit);
+        let list_wait = self.config.proxy.list_wait.or_else(|| known?.list_wait).unwrap_or(LIST_WAIT);
         self.lists_until = Some(now + list_wait);
         self.host_spoke();
         if self.render_class() != RenderClass::of(Revision::NEWEST_LEGACY) {
