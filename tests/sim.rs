@@ -4,6 +4,7 @@
 //! `MCP_PROXY_SIM_SCHEDULES` sets how many schedules run; `MCP_PROXY_SIM_SEED` runs one and prints what happened.
 
 #![expect(unreachable_pub, reason = "the parts of a test see each other")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "counts, and the seed of what failed")]
 
 #[path = "sim/act.rs"]
 mod act;
@@ -42,12 +43,12 @@ fn run_one(flavour: Flavour, seed: u64, traced: bool) -> Stats {
     world.trace = traced.then(Vec::new);
     let run = catch_unwind(AssertUnwindSafe(|| schedule::run(&mut world, flavour, &mut dice)));
     if let Err(panic) = run {
-        if !traced {
-            let _ = catch_unwind(|| run_one(flavour, seed, true));
-            eprintln!("replay with MCP_PROXY_SIM_SEED={seed} and the name of this test");
-        } else {
+        if traced {
             let trace = world.trace.take().unwrap_or_default();
             eprintln!("{}", trace[trace.len().saturating_sub(120)..].join("\n"));
+        } else {
+            let _ = catch_unwind(|| run_one(flavour, seed, true));
+            eprintln!("replay with MCP_PROXY_SIM_SEED={seed} and the name of this test");
         }
         resume_unwind(panic);
     }

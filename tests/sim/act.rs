@@ -200,7 +200,7 @@ impl World {
             let questions = self.watch.questions.iter();
             questions.filter(|q| q.conn == conn && q.id == id).any(|q| !q.answered || q.taken_back)
         };
-        let id = (0..).map(|number| number.to_string()).find(|id| !used(id)).expect("there are many numbers");
+        let id = (0..10_000).map(|number| number.to_string()).find(|id| !used(id)).expect("there are many numbers");
         let mark = self.watch.child_asks(conn, id.clone());
         let (method, more) = match variant {
             0 => ("roots/list", ""),

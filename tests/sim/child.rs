@@ -7,7 +7,7 @@ use mcp_proxy::wire::skim::Skimmed;
 use serde_json::Value;
 
 use super::config::entries;
-use super::watch::{Mark, Watch, What};
+use super::watch::{Mark, Watch, What, mark_at};
 
 /// Bytes that a child's stdin takes before it is full.
 pub const PIPE: usize = 600;
@@ -126,7 +126,7 @@ impl Proc {
             (Some(method), Some(id)) => {
                 let id = id.as_u64().expect("our numbers are integers");
                 assert!(watch.wires.insert((self.conn.server.0, id)), "a number came twice: {value}");
-                let mark = value.pointer("/params/_meta/mark").and_then(Value::as_u64).map(|mark| mark as Mark);
+                let mark = mark_at(&value, "/params/_meta/mark");
                 let progress = value.pointer("/params/_meta/progressToken").is_some();
                 if progress {
                     assert_eq!(value["params"]["_meta"]["progressToken"], id, "{value}");
@@ -174,7 +174,7 @@ impl Proc {
             }
             How::OtherRevision => self.say(failed(r#"{"supported":["2025-06-18"]}"#)),
             How::Both => {
-                self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}},"error":{{"code":1,"message":""}}}}"#))
+                self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}},"error":{{"code":1,"message":""}}}}"#));
             }
             How::NoObject => self.say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":7}}"#)),
             How::TooLong => {

@@ -12,7 +12,7 @@ use super::host::Form;
 use super::watch::What;
 use super::world::{Amount, World};
 
-/// SplitMix64.
+/// `SplitMix64`.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -106,7 +106,7 @@ fn draw(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
         return Some(order(world, dice));
     }
     match dice.below(10) {
-        0 | 1 => host(world, flavour, dice),
+        0 | 1 => Some(host(world, flavour, dice)),
         2 => match dice.below(12) {
             0 => Some(Act::Tick),
             1 => Some(Act::Wait(Duration::from_millis(dice.of(&[1, 30, 300, 3_000, 30_000])))),
@@ -132,36 +132,36 @@ fn form(dice: &mut Dice, rich: bool) -> Form {
     Form { what, argument: dice.below(3), progress: dice.one_in(3), text_id: dice.one_in(5), reuse: dice.one_in(4) }
 }
 
-fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
+fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Act {
     let initialize = world.watch.requests.iter().find(|request| request.what == What::Initialize);
     let Some(initialize) = initialize else {
         return match dice.below(8) {
-            0 => Some(Act::Own(dice.below(8))),
-            1 => Some(Act::Junk(dice.below(6))),
-            _ if flavour == Flavour::Host => Some(Act::Initialize(1 + dice.below(3) * 4)),
-            _ => Some(Act::Initialize(dice.of(&[0, 0, 0, 1, 4, 8, 2, 3]))),
+            0 => Act::Own(dice.below(8)),
+            1 => Act::Junk(dice.below(6)),
+            _ if flavour == Flavour::Host => Act::Initialize(1 + dice.below(3) * 4),
+            _ => Act::Initialize(dice.of(&[0, 0, 0, 1, 4, 8, 2, 3])),
         };
     };
     if initialize.delivered && !world.watch.initialized && dice.below(3) > 0 {
-        return Some(Act::Initialized);
+        return Act::Initialized;
     }
     let open = world.open_calls();
     let keys: Vec<String> = world.tables.iter().map(|table| table.key.clone()).collect();
-    Some(match dice.below(20) {
+    match dice.below(20) {
         0 | 1 => Act::List(dice.of(&["tools", "tools", "prompts", "resources"])),
         2 if !open.is_empty() => Act::Cancel(dice.of(&open)),
         3 if !open.is_empty() && dice.one_in(3) => Act::Again(dice.of(&open)),
         4 => Act::Own(dice.below(8)),
         5 if dice.one_in(3) => Act::Junk(dice.below(6)),
         6 if world.batches && world.watch.initialized => {
-            Act::Batch((0..1 + dice.below(3)).map(|_| (dice.of(&keys), form(dice, world.rich))).collect())
+            Act::Batch((0..=dice.below(3)).map(|_| (dice.of(&keys), form(dice, world.rich))).collect())
         }
         7..=10 if !world.questions.is_empty() => {
             Act::AnswerQuestion(dice.of(&world.questions), dice.of(&[0, 0, 0, 1, 2, 3]))
         }
         11 if !world.reads.is_empty() => Act::AnswerRead(dice.below(world.reads.len())),
         _ => Act::Call(dice.of(&keys), form(dice, world.rich)),
-    })
+    }
 }
 
 fn child(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {

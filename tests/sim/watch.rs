@@ -162,6 +162,11 @@ pub struct Heard {
     pub changed: Option<&'static str>,
 }
 
+/// The mark at that place of a message.
+pub fn mark_at(value: &Value, pointer: &str) -> Option<Mark> {
+    value.pointer(pointer).and_then(Value::as_u64).and_then(|mark| Mark::try_from(mark).ok())
+}
+
 fn token(value: &Value) -> String {
     value.to_string()
 }
@@ -278,7 +283,9 @@ impl Watch {
             Value::Array(items) => {
                 self.stats.add("batches");
                 assert!(!items.is_empty(), "an empty array");
-                items.iter().for_each(|item| self.tells(item, line, &mut heard));
+                for item in &items {
+                    self.tells(item, line, &mut heard);
+                }
             }
             value => self.tells(&value, line, &mut heard),
         }
@@ -387,7 +394,7 @@ impl Watch {
         let our = id.as_u64().expect("our numbers are integers");
         assert!(self.initialized, "a request before initialized: {value}");
         assert!(!self.at_host.contains_key(&our), "a number twice: {value}");
-        let mark = value.pointer("/params/mark").and_then(Value::as_u64).map(|mark| mark as Mark);
+        let mark = mark_at(value, "/params/mark");
         if let Some(mark) = mark {
             let question = &mut self.questions[mark];
             assert!(question.our.is_none(), "asked twice: {value}");

@@ -282,10 +282,10 @@ impl World {
             if at >= count {
                 break;
             }
-            if at > 0 || !proc.midway {
-                if let Some(mark) = mark_of(line) {
-                    self.watch.started(conn, mark);
-                }
+            if (at > 0 || !proc.midway)
+                && let Some(mark) = mark_of(line)
+            {
+                self.watch.started(conn, mark);
             }
             at += line.len();
         }
