@@ -5,6 +5,7 @@
 //! with the proxy's stderr. At its end a [`Host`] closes the pipe, and no process may be left behind.
 
 #[path = "harness/host.rs"]
+#[allow(dead_code, reason = "for some tests only")]
 mod host;
 #[path = "harness/message.rs"]
 mod message;
@@ -16,6 +17,7 @@ mod processes;
 #[allow(dead_code, reason = "for some tests only")]
 mod rough;
 #[path = "harness/setup.rs"]
+#[allow(dead_code, reason = "for some tests only")]
 mod setup;
 
 use std::time::Duration;
