@@ -174,7 +174,7 @@ impl Lane {
             self.open.insert(0);
             self.wait_for(0);
         }
-        for _ in 0..1 + self.random.below(7) {
+        for _ in 0..=self.random.below(7) {
             self.call();
         }
         match self.random.below(100) {
