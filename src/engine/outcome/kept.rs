@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((cut.text.as_str(), cut.length, cut.cut), ("\"ä", 10, true));
         let taken = Kept::unmasked("päss-päss-päss-", 4);
         let masked = |text: &str, length, cut| Kept { text: text.into(), length, cut };
-        assert_eq!((taken.text.as_str(), taken.length, taken.cut), ("päss-päss-pä", 18, true));
+        assert_eq!((taken.text.as_str(), taken.length, taken.cut), ("päss-päss-päs", 18, true));
         assert_eq!(taken.masked(5, &mask), masked("***-*", 18, true));
         assert_eq!(Kept::unmasked("päss", 2).masked(5, &mask), masked("***", 5, false));
         let long = "x".repeat(100);
