@@ -61,7 +61,7 @@ fn strip(value: &mut Value) {
         && let Ok(Value::Object(mut echoed)) = serde_json::from_str(&text[at..])
     {
         // The scripted server tells the parameters that it was sent; their `_meta` is its own matter.
-        echoed.remove("_meta");
+        echoed.shift_remove("_meta");
         *value = format!("{}{}", &text[..at], Value::from(echoed)).into();
     }
 }

@@ -1,7 +1,5 @@
 //! A host of either era that a test plays, before the proxy or straight before a scripted server.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
-
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -68,13 +66,6 @@ impl Place {
         self
     }
 
-    /// Adds lines to the table of the last server.
-    pub(crate) fn with(mut self, toml: &str) -> Self {
-        self.servers.push_str(toml);
-        self.servers.push('\n');
-        self
-    }
-
     /// The lines that a server was sent.
     pub(crate) fn record(&self, key: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(&format!("{key}.record"))).unwrap_or_default();
@@ -83,6 +74,17 @@ impl Place {
             .filter(|event| event["k"] == "in")
             .filter_map(|event| serde_json::from_str(event["d"].as_str()?).ok())
             .collect()
+    }
+
+    /// Whether what is known of a server is kept for the next start.
+    pub(crate) fn is_cached(&self, key: &str) -> bool {
+        fn holds(dir: &Path, start: &str) -> bool {
+            std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name.starts_with(start) && name.ends_with(".json")) || holds(&entry.path(), start)
+            })
+        }
+        holds(&self.path("home/cache"), &format!("{key}-"))
     }
 
     /// How often a server was started.
@@ -283,14 +285,6 @@ impl Rig {
         })
     }
 
-    /// The next request of the other side, when they are not answered by themselves.
-    pub(crate) fn asked_for(&mut self, method: &str) -> Value {
-        self.take(method, |rig| {
-            let at = rig.requests.iter().position(|message| message["method"] == method)?;
-            rig.requests.remove(at)
-        })
-    }
-
     /// Everything that was written before this has come in after it.
     pub(crate) fn fence(&mut self) {
         let method = if self.is_modern() { "server/discover" } else { "ping" };
@@ -346,8 +340,9 @@ impl Rig {
         let (has_id, has_method) = (message.get("id").is_some(), message.get("method").is_some());
         match (has_id, has_method) {
             (true, true) if self.answers && message["method"] == "elicitation/create" && !self.elicits(&message) => {
+                let code = if self.revision.as_str() < "2025-06-18" { -32601 } else { -32602 };
                 self.send(
-                    &json!({ "jsonrpc": "2.0", "id": message["id"], "error": { "code": -32601, "message": "no" } }),
+                    &json!({ "jsonrpc": "2.0", "id": message["id"], "error": { "code": code, "message": "no" } }),
                 );
             }
             (true, true) if self.answers => {
