@@ -81,7 +81,8 @@ impl Place {
         fn holds(dir: &Path, start: &str) -> bool {
             std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                (name.starts_with(start) && name.ends_with(".json")) || holds(&entry.path(), start)
+                (name.starts_with(start) && entry.path().extension().is_some_and(|kind| kind == "json"))
+                    || holds(&entry.path(), start)
             })
         }
         holds(&self.path("home/cache"), &format!("{key}-"))
