@@ -150,9 +150,9 @@ fn every_toml_block_is_a_configuration_that_holds() {
             }
             parsed += 1;
             let found = config::parse(&page, &text, None);
-            faults.extend(found.faults.iter().map(|fault| {
-                format!("{}:{}: {}", shown(&page), line + usize::try_from(fault.line).unwrap(), fault.message)
-            }));
+            faults.extend(
+                found.faults.iter().map(|fault| format!("{}:{}: {}", shown(&page), line + fault.line, fault.message)),
+            );
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");

@@ -88,6 +88,7 @@ impl Setup {
     }
 
     /// Adds a flag to `mcp-proxy run`.
+    #[allow(dead_code, reason = "not every test of the whole proxy needs it")]
     pub(crate) fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
         self
