@@ -1,7 +1,7 @@
 //! `mcp-proxy top`: one page of all running proxies that keeps itself up to date.
 //!
 //! A thread of its own asks the proxies once a second, so that one that does not answer leaves the keys alive. What is
-//! drawn is a pure function of [`draw::State`].
+//! drawn is a pure function of `draw::State`.
 
 mod draw;
 
