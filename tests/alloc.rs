@@ -32,7 +32,7 @@ fn to_child(hub: &mut Hub, conn: Conn) -> String {
     let outbox = hub.child_outbox(conn).expect("the child is there");
     let bytes: Vec<u8> = outbox.front().flatten().copied().collect();
     hub.child_accepted(conn, bytes.len());
-    String::from_utf8(bytes).unwrap()
+    String::from_utf8(bytes).expect("messages are UTF-8")
 }
 
 fn ready() -> (Hub, Conn, Instant) {
@@ -94,7 +94,7 @@ fn allocations(tool: &str) -> u64 {
 fn a_call_allocates_no_more_than_it_did() {
     for (tool, known) in [("look", READ_ONLY), ("write", WRITTEN_DOWN)] {
         let total = allocations(tool);
-        println!("{tool}: {:.2} allocations a call", total as f64 / CALLS as f64);
+        println!("{tool}: {total} allocations for {CALLS} calls");
         assert!(
             total * 10 <= known * CALLS * 11,
             "{tool}: {total} allocations for {CALLS} calls, {known} a call were known"
