@@ -94,6 +94,19 @@ async fn an_empty_group_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_server_that_forks_without_end_is_ended() {
+    let walker = Walker::new();
+    for grace in 0..10 {
+        let mark = Mark::new();
+        let (process, mut pipes) = mark.sh(&walker.script).await;
+        assert_eq!(line(&mut pipes).await, "up");
+        drop(pipes);
+        process.ladder(Duration::from_millis(grace)).await;
+        until(|| !walker.lives()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_server_is_ended_too() {
     let mark = Mark::new();
     let (process, mut pipes) = mark.sh("trap 'exit 5' TERM; echo up; kill -STOP $$; sleep 1000").await;
@@ -260,24 +273,43 @@ fn kill_9_at_any_moment_leaves_nothing() {
     let mut seen = 0;
     for round in 0..20_u64 {
         let mark = Mark::new();
-        let mut proxy = Command::new(MAKER)
-            .args(["groups", &mark.0, "100", STUBBORN])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
         // A moment of its own for each round, from before the guard's start to many servers later.
-        std::thread::sleep(Duration::from_micros(round * round * 400 + round * 777));
-        proxy.kill().unwrap();
-        proxy.wait().unwrap();
+        kill_9_after(Duration::from_micros(round * round * 400 + round * 777), &mark, STUBBORN);
         seen += mark.living().len();
-        let deadline = Instant::now() + Duration::from_secs(1);
+        // Two graces of 100 ms, on a machine that may have other things to do.
+        let deadline = Instant::now() + PATIENCE;
         while !mark.living().is_empty() {
             assert!(Instant::now() < deadline, "round {round}: {:?} live", mark.living());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
     assert!(seen > 20, "too few servers ran to say anything: {seen}");
+}
+
+#[tokio::test]
+async fn kill_9_leaves_no_server_that_forks_without_end() {
+    let walker = Walker::new();
+    let mut seen = 0;
+    for round in 0..10 {
+        let mark = Mark::new();
+        kill_9_after(Duration::from_millis(50 + round), &mark, &walker.script);
+        seen += usize::from(walker.lives());
+        until(|| !walker.lives()).await;
+    }
+    assert!(seen > 2, "too few servers ran to say anything: {seen}");
+}
+
+/// Kills a proxy that starts one server after the other.
+fn kill_9_after(moment: Duration, mark: &Mark, script: &str) {
+    let mut proxy = Command::new(MAKER)
+        .args(["groups", &mark.0, "100", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(moment);
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
 }
 
 #[tokio::test]
@@ -537,6 +569,30 @@ impl Mark {
 
     fn assert_nothing_lives(&self) {
         assert_eq!(self.living(), []);
+    }
+}
+
+/// A server each of whose processes lives only to start the next: no list of processes is true when it has been read.
+/// So it is seen by the lock that they inherit.
+struct Walker {
+    script: String,
+    lock: tempfile::NamedTempFile,
+}
+
+impl Walker {
+    fn new() -> Self {
+        let lock = tempfile::NamedTempFile::new().unwrap();
+        let path = lock.path().display();
+        let walk = r#"export WALK='sh -c "$WALK" & exit 0'; eval "$WALK""#;
+        let script = format!("trap '' TERM; exec 9>>{path}; flock -s 9; echo up; {walk}");
+        Self { script, lock }
+    }
+
+    fn lives(&self) -> bool {
+        use rustix::fs::{FlockOperation, flock};
+        let free = flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        flock(&self.lock, FlockOperation::Unlock).unwrap();
+        !free
     }
 }
 

@@ -332,6 +332,8 @@ impl Drop for Group {
 }
 
 fn bury(leader: Pid, guard: &Guard) {
+    // Whoever was forked while the list of processes was read goes with the rest. The unreaped leader keeps the number.
+    let _ = rustix::process::kill_process_group(leader, Signal::KILL);
     guard.remove(leader);
     // It has exited, so this does not wait; that somebody else reaped it is as good.
     let _ = rustix::process::waitid(WaitId::Pid(leader), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
@@ -362,8 +364,16 @@ fn watch(_: Pid) -> Option<AsyncFd<OwnedFd>> {
 }
 
 /// Whether the group has a member that is no zombie, by the list of all processes: a signal would reach zombies, too.
+///
+/// "No" is no certainty: a member may fork and exit between the reading of the list and the look at itself, and the new
+/// one is not in the list. So the list is read twice, and who acts on a "no" kills the group first.
 #[cfg(target_os = "linux")]
 pub(super) fn group_lives(leader: Pid) -> bool {
+    is_listed(leader) || is_listed(leader)
+}
+
+#[cfg(target_os = "linux")]
+fn is_listed(leader: Pid) -> bool {
     let group = leader.as_raw_nonzero().get();
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return member_answers(leader);

@@ -375,6 +375,8 @@ impl Ward {
         if rustix::process::test_kill_process_group(self.group) == Err(rustix::io::Errno::SRCH)
             || !super::group::group_lives(self.group)
         {
+            // Whoever was forked while the list of processes was read goes with the rest.
+            send(self.group, Signal::KILL);
             return false;
         }
         let limit = if self.rung == Rung::Kill { KILLED_LIMIT } else { self.grace };
