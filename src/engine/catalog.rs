@@ -297,7 +297,8 @@ impl Catalog {
             return Changed::default();
         }
         let old = self.servers[server].part.clone();
-        let before = Kind::ALL.map(|kind| self.visible(server, kind));
+        // Of all servers: an entry that another one hid, or shows from now on, may read the same.
+        let before = Kind::ALL.map(|kind| self.snapshot(kind));
         for kind in Kind::ALL {
             if let Some(old) = &old {
                 self.unlist(server, kind, old);
@@ -310,18 +311,9 @@ impl Catalog {
                 self.list(server, kind, &part);
             }
         }
-        let [tools, prompts, resources, templates] = Kind::ALL.map(|kind| {
-            let after = self.visible(server, kind);
-            !before[kind as usize].same_bytes(&after)
-        });
+        let [tools, prompts, resources, templates] =
+            Kind::ALL.map(|kind| !before[kind as usize].same_bytes(&self.snapshot(kind)));
         Changed { tools, prompts, resources: resources || templates }
-    }
-
-    /// What one server shows of a kind.
-    fn visible(&self, server: usize, kind: Kind) -> Snapshot {
-        let member = &self.servers[server];
-        let shown = member.part.iter().map(|part| (Arc::clone(part), Arc::clone(&member.hidden[kind as usize])));
-        Snapshot::new(kind, shown.collect())
     }
 
     /// Enters a part's entries, and hides what an earlier server shows.

@@ -108,20 +108,29 @@ impl Snapshot {
     fn is(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.parts.len() == other.parts.len()
-            && self.parts.iter().zip(other.parts.iter()).all(|(a, b)| Arc::ptr_eq(&a.0, &b.0) && a.1 == b.1)
+            && self.parts.iter().zip(other.parts.iter()).all(|(a, b)| is_same(a, b))
     }
 
-    /// Whether the host reads the same bytes.
+    /// Whether the host reads the same bytes. Costs what the parts between the first and the last that differ cost.
     pub fn same_bytes(&self, other: &Self) -> bool {
-        if self.is(other) {
-            return true;
-        }
-        let (ours, theirs) = (self.page(0, 0).0, other.page(0, 0).0);
+        let head = self.parts.iter().zip(other.parts.iter()).take_while(|(a, b)| is_same(a, b)).count();
+        let (ours, theirs) = (&self.parts[head..], &other.parts[head..]);
+        let tail = ours.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| is_same(a, b)).count();
+        let between = |parts: &[Shown]| {
+            let parts = parts[..parts.len() - tail].to_vec();
+            Self::new(self.kind, parts).page(0, 0).0
+        };
+        let (ours, theirs) = (between(ours), between(theirs));
         let length = |pieces: &[Bytes]| pieces.iter().map(Bytes::len).sum::<usize>();
         ours == theirs
             // Cut in other places, but perhaps the same.
             || length(&ours) == length(&theirs) && ours.iter().flatten().eq(theirs.iter().flatten())
     }
+}
+
+/// Whether it is the same part, and the same of it is shown.
+fn is_same(ours: &Shown, theirs: &Shown) -> bool {
+    Arc::ptr_eq(&ours.0, &theirs.0) && ours.1 == theirs.1
 }
 
 /// The places in the rendered bytes of the shown entries number `range.start` to `range.end`, as few as there can be.

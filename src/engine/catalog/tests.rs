@@ -447,6 +447,17 @@ fn fifty_children_of_two_hundred_tools_list_alike_in_any_order() {
     assert_eq!(forwards.set(7, Arc::clone(&parts[7])), Changed::default(), "the same bytes are no change");
 }
 
+#[test]
+fn the_same_entry_of_another_server_is_no_change() {
+    let page = || listing(&[], &["http:a"], &[]);
+    let mut catalog = Catalog::new(3);
+    assert!(catalog.set(0, Arc::new(part(&OPEN, 0, &page()))).resources);
+    assert_eq!(catalog.set(2, Arc::new(part(&OPEN, 2, &page()))), Changed::default(), "hidden by the first");
+    let before = text(&catalog.snapshot(Kind::Resources).whole());
+    assert_eq!(catalog.remove(0), Changed::default(), "the third one's shows up in its place");
+    assert_eq!(text(&catalog.snapshot(Kind::Resources).whole()), before);
+}
+
 // === Laws ===
 
 /// A small world: what each of the three servers lists.
