@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::process::{Exit, Pipes, Process};
+use super::process::{Exit, Life, Pipes};
 use super::shelf::Shelf;
 use crate::engine::child::Conn;
 use crate::wire::frame::{Frame, Framer};
@@ -86,7 +86,7 @@ impl ChildIo {
     pub fn start(
         conn: Conn,
         name: &str,
-        process: Process,
+        process: Box<dyn Life>,
         pipes: Pipes,
         limit: usize,
         shelf: Shelf,
@@ -263,7 +263,7 @@ fn tell(
 /// Minds the process: tells its exit, and goes down the ladder when told to.
 async fn mind(
     conn: Conn,
-    process: Process,
+    process: Box<dyn Life>,
     mut stop: oneshot::Receiver<Duration>,
     last_words: oneshot::Receiver<()>,
     events: mpsc::UnboundedSender<ChildEvent>,

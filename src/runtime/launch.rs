@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::process::{Pipes, Process, Spawn, Spawner};
+use super::process::{Life, Pipes, Spawn, Start};
 use super::shelf::Shelf;
 use crate::config::{self, HostLookup, Launch, Target};
 use crate::engine::hub::StartFailure;
@@ -16,16 +16,16 @@ use crate::engine::hub::StartFailure;
 pub async fn start(
     server: Arc<config::Server>,
     config_path: Arc<Path>,
-    spawner: Spawner,
+    spawner: Arc<dyn Start>,
     shelf: Shelf,
-) -> Result<(Process, Pipes), StartFailure> {
+) -> Result<(Box<dyn Life>, Pipes), StartFailure> {
     let planned = {
         let (server, shelf) = (Arc::clone(&server), shelf.clone());
         tokio::task::spawn_blocking(move || plan(&server, &config_path, &shelf)).await
     };
     let plan =
         planned.map_err(|_| StartFailure { reason: "its start could not be prepared".into(), hopeless: false })??;
-    spawner.spawn(&plan).await.map_err(|error| StartFailure {
+    spawner.start(&plan).await.map_err(|error| StartFailure {
         reason: shelf.masker().mask(&error.to_string()).into_owned(),
         hopeless: error.is_permanent(),
     })

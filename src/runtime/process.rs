@@ -1,11 +1,13 @@
 //! One life of a server's process: what to start, how it ended, and why it could not be started.
 //!
-//! [`Spawner`] and [`Process`] do it, each platform in its own way: with process groups and a guard, or with jobs.
+//! [`Spawner`] and [`Process`] do it, each platform in its own way: with process groups and a guard, or with jobs. The
+//! pump knows them as [`Start`] and [`Life`] only, and so can be given servers that are no processes.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +47,27 @@ pub struct Spawn {
     pub cwd: Option<PathBuf>,
     /// Each grace of the stop ladder, should the guard have to go down it.
     pub stop_grace: Duration,
+}
+
+/// A future on the heap, as a trait object's method gives it.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whoever starts servers.
+pub trait Start: fmt::Debug + Send + Sync {
+    /// Starts a server and tells when its command runs, or the reason why it does not.
+    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Result<(Box<dyn Life>, Pipes), SpawnError>>;
+}
+
+/// A started server, to be ended with [`Life::ladder`], also after the leader's exit.
+pub trait Life: fmt::Debug + Send + Sync {
+    /// The leader's process number.
+    fn pid(&self) -> u32;
+
+    /// Waits for the leader's exit. May be dropped and called again.
+    fn wait(&self) -> Later<'_, Exit>;
+
+    /// Ends all that belongs to the server, by the stop ladder with that grace; its stdin was closed before.
+    fn ladder(self: Box<Self>, grace: Duration) -> Later<'static, Exit>;
 }
 
 /// Asked before each start; an error that it gives is taken for that of the start.
@@ -141,6 +164,29 @@ pub(super) fn fault_of_environment() -> Option<Fault> {
 #[cfg(not(any(debug_assertions, feature = "test-fakes")))]
 pub(super) fn fault_of_environment() -> Option<Fault> {
     None
+}
+
+impl Start for Spawner {
+    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Result<(Box<dyn Life>, Pipes), SpawnError>> {
+        Box::pin(async {
+            let (process, pipes) = self.spawn(plan).await?;
+            Ok((Box::new(process) as Box<dyn Life>, pipes))
+        })
+    }
+}
+
+impl Life for Process {
+    fn pid(&self) -> u32 {
+        self.pid()
+    }
+
+    fn wait(&self) -> Later<'_, Exit> {
+        Box::pin(self.wait())
+    }
+
+    fn ladder(self: Box<Self>, grace: Duration) -> Later<'static, Exit> {
+        Box::pin((*self).ladder(grace))
+    }
 }
 
 // === impl Spawn ===

@@ -62,7 +62,7 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let config = Arc::new(loaded.config);
     let binary = own_binary()?;
     let guard = Guard::start(binary.clone());
-    let spawner = Spawner::new(binary, guard.clone());
+    let spawner = Arc::new(Spawner::new(binary, guard.clone()));
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     let mut launches = BTreeMap::new();

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::child::{Alarm, ChildEvent, ChildIo};
 use super::desk::{Desk, DeskEvent};
-use super::process::{Exit as ProcessExit, Pipes, Process, Spawner};
+use super::process::{Exit as ProcessExit, Life, Pipes, Start};
 use super::shelf::Shelf;
 use super::signal::{Signal, Signals};
 use super::stdio::{PipeIn, PipeOut};
@@ -48,7 +48,7 @@ pub enum Event {
     /// At a child.
     Child(ChildEvent),
     /// A start ended.
-    Spawned(Conn, Result<(Process, Pipes), StartFailure>),
+    Spawned(Conn, Result<(Box<dyn Life>, Pipes), StartFailure>),
     /// At the desk: ledger, cache, control, reload.
     Desk(DeskEvent),
 }
@@ -65,7 +65,7 @@ pub struct Pump {
     ready: VecDeque<Conn>,
     host_blocked: bool,
     desk: Desk,
-    spawner: Spawner,
+    spawner: Arc<dyn Start>,
     shelf: Shelf,
     config_path: Arc<Path>,
     signals: Option<Signals>,
@@ -106,7 +106,7 @@ pub struct Parts {
     /// Ledger, cache, control and reload.
     pub desk: Desk,
     /// Starts processes.
-    pub spawner: Spawner,
+    pub spawner: Arc<dyn Start>,
     /// Secrets that are known.
     pub shelf: Shelf,
     /// The configuration file.
@@ -165,7 +165,7 @@ impl Pump {
 
     /// One turn; see the module.
     fn turn(&mut self) {
-        let now = Instant::now();
+        let now = now();
         self.held = self.children.values().map(|child| child.framer.held()).sum();
         for _ in 0..EVENTS {
             let Ok(event) = self.child_events.try_recv() else { break };
@@ -194,7 +194,7 @@ impl Pump {
         let Some(exiting) = self.exiting else { return false };
         let written = self.output.is_none() || self.hub.host_outbox().is_empty();
         let all = written && (exiting.hasty || self.children.is_empty());
-        all || exiting.until <= Instant::now()
+        all || exiting.until <= now()
     }
 
     /// Waits for whatever comes first.
@@ -224,7 +224,7 @@ impl Pump {
             () = when(reader_gone) => gone = true,
             () = tokio::task::yield_now(), if more => {}
         }
-        let now = Instant::now();
+        let now = now();
         match came {
             Some(Event::Child(event)) => self.child_event(now, event),
             Some(event) => self.event(now, event),
@@ -292,7 +292,7 @@ impl Pump {
         }
     }
 
-    fn spawned(&mut self, now: Instant, conn: Conn, result: Result<(Process, Pipes), StartFailure>) {
+    fn spawned(&mut self, now: Instant, conn: Conn, result: Result<(Box<dyn Life>, Pipes), StartFailure>) {
         let (process, pipes) = match result {
             Ok(started) => started,
             Err(failure) => return self.hub.handle_spawned(now, conn, Err(failure)),
@@ -373,7 +373,7 @@ impl Pump {
                     let start = super::launch::start(
                         server,
                         Arc::clone(&self.config_path),
-                        self.spawner.clone(),
+                        Arc::clone(&self.spawner),
                         self.shelf.clone(),
                     );
                     let events = self.to_events.clone();
@@ -462,6 +462,11 @@ impl Pump {
             }
         }
     }
+}
+
+/// The runtime's clock, which tests may hold.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 fn start_broke() -> StartFailure {
