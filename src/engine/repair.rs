@@ -4,6 +4,8 @@
 //! Hosts drop a whole server's tools when one of them is unlawful, so a bad entry is mended, or left out alone. All else
 //! stays byte for byte.
 
+mod shape;
+
 use std::fmt;
 use std::ops::Range;
 
@@ -45,8 +47,10 @@ pub enum Fix {
     SchemaAdded,
     /// The `inputSchema` did not say `"type":"object"`.
     SchemaTyped,
-    /// The description was null, or no string.
-    DescriptionRemoved,
+    /// That member was null, or of another type than the protocol has it.
+    MemberRemoved(&'static str),
+    /// The same of one element of an array.
+    ElementRemoved,
     /// A resource or template had no `name`: its URI stands there.
     NameAdded,
     /// Left out: no object.
@@ -102,8 +106,7 @@ struct Changes {
     edits: Vec<Edit>,
     /// Members that are put behind the last one, each with its comma.
     added: String,
-    /// Names of the members that are taken out.
-    removed: Vec<&'static str>,
+    decided: shape::Decided,
     fixes: Vec<Fix>,
 }
 
@@ -132,9 +135,12 @@ impl Fix {
 impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::MemberRemoved(name) => {
+                return write!(f, "its `{name}` is null or of the wrong type: it was removed");
+            }
+            Self::ElementRemoved => "an element of one of its arrays is null or of the wrong type: it was removed",
             Self::SchemaAdded => "it has no inputSchema: {\"type\":\"object\"} was added",
             Self::SchemaTyped => "its inputSchema lacks \"type\":\"object\": that was added",
-            Self::DescriptionRemoved => "its description is no string: it was removed",
             Self::NameAdded => "it has no name: its URI was put there",
             Self::NoObject => "it is no JSON object: left out",
             Self::NoName => "its name or URI is missing, empty or no string: left out",
@@ -221,7 +227,7 @@ impl<'a> Draft<'a> {
         }
         self.describe(plan, &mut changes);
 
-        self.remove(&changes.removed, &mut changes.edits);
+        shape::mend(plan.kind, self.raw, &changes.decided, &mut changes.edits, &mut changes.fixes);
         if !changes.added.is_empty() {
             let end = self.members.last().map_or(1, |member| member.value.end);
             changes.edits.push(Edit::text(end..end, changes.added));
@@ -244,11 +250,12 @@ impl<'a> Draft<'a> {
             Some(_) => {}
         }
         let output = self.get("outputSchema");
-        if plan.class == RenderClass::Structured && output.is_some_and(|schema| !says_object(self.raw, &schema)) {
-            changes.removed.push("outputSchema");
+        let is_other = |schema: Range<usize>| json::is_object(self.raw, &schema) && !says_object(self.raw, &schema);
+        if plan.class == RenderClass::Structured && output.is_some_and(is_other) {
+            changes.decided.out.push("outputSchema");
         }
         if plan.without_execution {
-            changes.removed.push("execution");
+            changes.decided.out.push("execution");
         }
         for token in self.ui_tokens() {
             if let Some(uri) = json::string(self.raw, token.clone()) {
@@ -277,36 +284,13 @@ impl<'a> Draft<'a> {
     }
 
     fn describe(&self, plan: &Plan<'_>, changes: &mut Changes) {
-        let own = self.get("description");
-        match (plan.describe, own) {
-            (Some(text), Some(own)) => changes.edits.push(Edit::text(own, json::quoted(text))),
-            (Some(text), None) => {
-                changes.added.push_str(",\"description\":");
-                changes.added.push_str(&json::quoted(text));
-            }
-            (None, Some(own)) if self.raw[own.start] != b'"' => {
-                changes.removed.push("description");
-                changes.fixes.push(Fix::DescriptionRemoved);
-            }
-            (None, _) => {}
-        }
-    }
-
-    /// Takes all members of these names out, each with one comma. The name or URI stays, so one is always left.
-    fn remove(&self, names: &[&str], edits: &mut Vec<Edit>) {
-        if names.is_empty() {
-            return;
-        }
-        let mut kept_before = false;
-        for (i, member) in self.members.iter().enumerate() {
-            if !names.iter().any(|name| json::key_is(self.raw, &member.key, name)) {
-                kept_before = true;
-            } else if kept_before {
-                edits.push(Edit::remove(self.members[i - 1].value.end..member.value.end));
-            } else {
-                let end = self.members.get(i + 1).map_or(member.value.end, |next| next.key.start);
-                edits.push(Edit::remove(member.key.start..end));
-            }
+        let Some(text) = plan.describe else { return };
+        if let Some(own) = self.get("description") {
+            changes.edits.push(Edit::text(own, json::quoted(text)));
+            changes.decided.replaced.push("description");
+        } else {
+            changes.added.push_str(",\"description\":");
+            changes.added.push_str(&json::quoted(text));
         }
     }
 
@@ -366,8 +350,8 @@ mod tests {
     fn tools_get_the_least_repair() {
         for (raw, expected, fixes) in [
             (
-                r#"{ "x_future" : [1.0, 9007199254740993],"name":"x", "inputSchema":{"$defs":{},"type":"object"},"title":null }"#,
-                r#"{ "x_future" : [1.0, 9007199254740993],"name":"gh__x", "inputSchema":{"$defs":{},"type":"object"},"title":null }"#,
+                r#"{ "x_future" : [1.0, 9007199254740993],"name":"x", "inputSchema":{"$defs":{},"type":"object"},"future":null }"#,
+                r#"{ "x_future" : [1.0, 9007199254740993],"name":"gh__x", "inputSchema":{"$defs":{},"type":"object"},"future":null }"#,
                 vec![],
             ),
             (r#"{"name":"x"}"#, r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#, vec![Fix::SchemaAdded]),
@@ -389,17 +373,22 @@ mod tests {
             (
                 r#"{"description":null,"name":"x","inputSchema":{"type":"object"}}"#,
                 r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#,
-                vec![Fix::DescriptionRemoved],
+                vec![Fix::MemberRemoved("description")],
             ),
             (
                 r#"{"name":"x","inputSchema":{"type":"object"} , "description" : null }"#,
                 r#"{"name":"gh__x","inputSchema":{"type":"object"} }"#,
-                vec![Fix::DescriptionRemoved],
+                vec![Fix::MemberRemoved("description")],
             ),
             (
                 r#"{"outputSchema":null,"description":null,"name":"x","description":null}"#,
                 r#"{"name":"gh__x","inputSchema":{"type":"object"}}"#,
-                vec![Fix::SchemaAdded, Fix::DescriptionRemoved],
+                vec![
+                    Fix::SchemaAdded,
+                    Fix::MemberRemoved("outputSchema"),
+                    Fix::MemberRemoved("description"),
+                    Fix::MemberRemoved("description"),
+                ],
             ),
             (
                 r#"{"name":"y","name":"x","inputSchema":{"type":"object"}}"#,
@@ -419,6 +408,50 @@ mod tests {
         ] {
             check(&PLAN, raw, expected, &fixes);
         }
+    }
+
+    #[test]
+    fn members_that_hosts_refuse_are_removed_singly() {
+        let removed = Fix::MemberRemoved;
+        let tool = |members: &str| format!(r#"{{"name":"x","inputSchema":{{"type":"object"}},{members}}}"#);
+        for (members, expected, fixes) in [
+            (r#""title":null"#, r#""#, vec![removed("title")]),
+            (r#""title":"t","icons":null,"_meta":null"#, r#","title":"t""#, vec![removed("icons"), removed("_meta")]),
+            (
+                r#""annotations":{"title":null,"readOnlyHint":true,"idempotentHint":"yes"}"#,
+                r#","annotations":{"readOnlyHint":true}"#,
+                vec![removed("title"), removed("idempotentHint")],
+            ),
+            (r#""annotations":{"title":null}"#, r#","annotations":{}"#, vec![removed("title")]),
+            (r#""annotations":[]"#, "", vec![removed("annotations")]),
+            (
+                r#""icons":[{"src":"a","mimeType":null},{"mimeType":null},null,{"src":"b","sizes":["1x1",2]}]"#,
+                r#","icons":[{"src":"a"},{"src":"b","sizes":["1x1"]}]"#,
+                vec![removed("mimeType"), Fix::ElementRemoved, Fix::ElementRemoved, Fix::ElementRemoved],
+            ),
+            (
+                r#""execution":{"taskSupport":null},"x":null"#,
+                r#","execution":{},"x":null"#,
+                vec![removed("taskSupport")],
+            ),
+        ] {
+            let expected = format!(r#"{{"name":"gh__x","inputSchema":{{"type":"object"}}{expected}}}"#);
+            check(&PLAN, &tool(members), &expected, &fixes);
+        }
+        let prompt = Plan { kind: Kind::Prompts, ..PLAN };
+        check(
+            &prompt,
+            r#"{"name":"x","arguments":[{"name":"a","description":null,"required":null},{"name":null},{"name":"b","required":true}]}"#,
+            r#"{"name":"gh__x","arguments":[{"name":"a"},{"name":"b","required":true}]}"#,
+            &[removed("description"), removed("required"), Fix::ElementRemoved],
+        );
+        let resource = Plan { kind: Kind::Resources, exposed_token: Some("\"gh+a:b\""), ..PLAN };
+        check(
+            &resource,
+            r#"{"uri":"a:b","name":"n","mimeType":null,"size":"1","annotations":{"priority":null,"audience":["user",null]}}"#,
+            r#"{"uri":"gh+a:b","name":"n","annotations":{"audience":["user"]}}"#,
+            &[removed("mimeType"), removed("size"), removed("priority"), Fix::ElementRemoved],
+        );
     }
 
     #[test]
@@ -480,7 +513,8 @@ mod tests {
             &[],
         );
         let prompt = Plan { kind: Kind::Prompts, ..PLAN };
-        check(&prompt, r#"{"name":"x","arguments":[{}]}"#, r#"{"name":"gh__x","arguments":[{}]}"#, &[]);
+        let plain = |name: &str| format!(r#"{{"name":"{name}","arguments":[{{"name":"a"}}]}}"#);
+        check(&prompt, &plain("x"), &plain("gh__x"), &[]);
     }
 
     proptest! {
@@ -491,6 +525,7 @@ mod tests {
                 proptest::sample::select(vec![
                     r#""description":null"#, r#""description":"d""#, r#""outputSchema":{}"#, r#""execution":{}"#,
                     r#""inputSchema":{}"#, r#""inputSchema":{"type":"string","type":1}"#, r#""keep":[ 1.0 ]"#,
+                    r#""title":null"#, r#""icons":[null, 7]"#, r#""annotations":{ "title" : 1 , "openWorldHint":false}"#,
                 ]),
                 0..7,
             ),
@@ -506,6 +541,9 @@ mod tests {
             prop_assert_eq!(&value["inputSchema"]["type"], "object");
             prop_assert!(value.get("description").is_none_or(serde_json::Value::is_string));
             prop_assert!(value.get("outputSchema").is_none());
+            prop_assert!(value.get("title").is_none());
+            prop_assert!(value.get("icons").is_none_or(|icons| icons.as_array().is_some_and(Vec::is_empty)));
+            prop_assert!(value.pointer("/annotations/title").is_none());
             prop_assert_eq!(text.matches("[ 1.0 ]").count(), raw.matches("[ 1.0 ]").count());
             prop_assert!(fixes.iter().all(|fix| !fix.is_left_out()));
         }
