@@ -25,6 +25,17 @@ const UNKNOWN: &str = "Examples:
   mcp-proxy unknown show u-0f3
   mcp-proxy unknown resolve u-0f3 --as done --note 'seen in the statement'";
 
+const RESTART: &str = "Examples:
+  mcp-proxy restart github
+  mcp-proxy restart github --now --pid 4711
+
+Pending calls may finish within drain_timeout, and new ones wait for the new process.";
+
+const STOP: &str = "Example:
+  mcp-proxy stop github
+
+Its names leave the lists at once, and calls get -31011 until `mcp-proxy start github`.";
+
 const CONFIG: &str =
     "The configuration file [default: $MCP_PROXY_CONFIG, else mcp-proxy.toml in your configuration directory]";
 
@@ -75,9 +86,11 @@ enum Command {
     /// Show what servers wrote to stderr, and what the proxy says of them
     Logs(logs::LogsArgs),
     /// Give a server of the running proxies a new process
-    Restart(order::RestartArgs),
+    #[command(after_help = RESTART)]
+    Restart(order::EndArgs),
     /// Stop a server of the running proxies and take its names away
-    Stop(order::StopArgs),
+    #[command(after_help = STOP)]
+    Stop(order::EndArgs),
     /// Start a server that was stopped, or that failed
     Start(order::StartArgs),
     /// Let the running proxies read their configuration anew

@@ -9,30 +9,9 @@ use super::control::{self, Which};
 use crate::engine::hub::Command;
 use crate::runtime::control::Request;
 
-/// Which server is restarted.
+/// Which server is restarted or stopped, and how.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
-  mcp-proxy restart github
-  mcp-proxy restart github --now --pid 4711
-
-Pending calls may finish within drain_timeout, and new ones wait for the new process.")]
-pub struct RestartArgs {
-    /// The server's key in the configuration
-    server: String,
-    /// Do not wait for pending calls: they end with an unknown outcome
-    #[arg(long)]
-    now: bool,
-    #[command(flatten)]
-    which: Which,
-}
-
-/// Which server is stopped.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "Example:
-  mcp-proxy stop github
-
-Its names leave the lists at once, and calls get -31011 until `mcp-proxy start github`.")]
-pub struct StopArgs {
+pub struct EndArgs {
     /// The server's key in the configuration
     server: String,
     /// Do not wait for pending calls: they end with an unknown outcome
@@ -68,7 +47,7 @@ pub struct ReloadArgs {
 ///
 /// # Errors
 /// No proxy runs.
-pub fn restart(args: &RestartArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+pub fn restart(args: &EndArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     order(Command::Restart, &args.server, args.now, args.which, out)
 }
 
@@ -76,7 +55,7 @@ pub fn restart(args: &RestartArgs, out: &mut dyn Write) -> anyhow::Result<ExitCo
 ///
 /// # Errors
 /// No proxy runs.
-pub fn stop(args: &StopArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+pub fn stop(args: &EndArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     order(Command::Stop, &args.server, args.now, args.which, out)
 }
 
