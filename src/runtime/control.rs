@@ -9,17 +9,23 @@
 mod client;
 pub mod place;
 #[cfg(unix)]
-mod unix;
+#[path = "control/unix.rs"]
+mod platform;
 #[cfg(windows)]
-mod windows;
+#[path = "control/windows.rs"]
+mod platform;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::lines::Lines;
 use super::pump::Event;
 use super::reload::Trigger;
 use crate::engine::hub::Command;
+
+/// Clients at a time; further ones wait in the system's queue until one goes or takes too long.
+const CLIENTS: usize = 64;
 
 /// What a client may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,9 +66,8 @@ pub enum Request {
 /// Serves until it is dropped; then the socket is gone.
 #[derive(Debug)]
 pub struct Control {
-    #[cfg(unix)]
-    _socket: unix::Socket,
-    _tasks: tokio::task::JoinSet<()>,
+    _socket: platform::Socket,
+    _tasks: JoinSet<()>,
 }
 
 /// What the clients' tasks need.
@@ -74,12 +79,11 @@ struct Desk {
 }
 
 /// Opens the socket of this process. A failure is a warning: the proxy serves its host all the same.
-#[cfg(unix)]
 pub fn open(events: mpsc::UnboundedSender<Event>, reload: Trigger, lines: Lines) -> Option<Control> {
-    let mut tasks = tokio::task::JoinSet::new();
-    match unix::Socket::open() {
-        Ok((socket, listener)) => {
-            tasks.spawn(unix::serve(listener, Desk { events, reload, lines }));
+    match platform::open() {
+        Ok((socket, door)) => {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(serve(door, Desk { events, reload, lines }));
             Some(Control { _socket: socket, _tasks: tasks })
         }
         Err(error) => {
@@ -89,18 +93,16 @@ pub fn open(events: mpsc::UnboundedSender<Event>, reload: Trigger, lines: Lines)
     }
 }
 
-/// Opens the named pipe of this process. A failure is a warning.
-#[cfg(windows)]
-pub fn open(events: mpsc::UnboundedSender<Event>, reload: Trigger, lines: Lines) -> Option<Control> {
-    let mut tasks = tokio::task::JoinSet::new();
-    match windows::first() {
-        Ok(pipe) => {
-            tasks.spawn(windows::serve(pipe, Desk { events, reload, lines }));
-            Some(Control { _tasks: tasks })
+/// Takes clients until its task is dropped, or the door can't be opened any more.
+async fn serve(mut door: platform::Door, desk: Desk) {
+    let mut clients = JoinSet::new();
+    loop {
+        while clients.try_join_next().is_some() {}
+        if clients.len() >= CLIENTS {
+            clients.join_next().await;
+            continue;
         }
-        Err(error) => {
-            tracing::warn!("no control pipe; status, logs and restart can't reach this proxy: {error}");
-            None
-        }
+        let Some(stream) = door.next().await else { return };
+        clients.spawn(client::serve(stream, desk.clone()));
     }
 }

@@ -27,15 +27,13 @@ pub mod proxy;
 pub mod pump;
 pub mod reload;
 pub mod shelf;
-#[cfg(unix)]
 pub mod signal;
-#[cfg(unix)]
 pub mod stdio;
 #[cfg(windows)]
 mod windows;
 
 #[cfg(windows)]
-pub use windows::{guard, signal, stdio};
+pub use windows::guard;
 
 /// Plays the hidden parts of the binary; `None` if this process is the proxy itself.
 ///

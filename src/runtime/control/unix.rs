@@ -7,13 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
 
 use super::place::{Found, PlaceError, Surroundings, sockets};
-use super::{Desk, client};
 
-/// Clients at a time; further ones wait in the system's queue until one goes or takes too long.
-const CLIENTS: usize = 64;
 /// After a refusal of the system, such as no descriptor to spare.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -25,6 +21,10 @@ pub(super) struct Socket {
     mark: (u64, u64),
 }
 
+/// Where clients come in.
+#[derive(Debug)]
+pub(super) struct Door(UnixListener);
+
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
@@ -34,28 +34,26 @@ pub(super) enum OpenError {
     Bind { path: PathBuf, error: io::Error },
 }
 
-impl Socket {
-    /// Makes it, and removes what dead proxies left.
-    pub(super) fn open() -> Result<(Self, UnixListener), OpenError> {
-        let surroundings = Surroundings::current();
-        let dir = surroundings.own();
-        surroundings.make(&dir)?;
-        clean(&dir);
-        let path = dir.join(format!("{}.sock", std::process::id()));
-        let bound = (|| {
-            // Of an earlier process with our number: it can't live.
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let listener = UnixListener::bind(&path)?;
-            // Until here the directory's mode kept others out.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-            let data = fs::symlink_metadata(&path)?;
-            Ok((Self { path: path.clone(), mark: (data.dev(), data.ino()) }, listener))
-        })();
-        bound.map_err(|error| OpenError::Bind { path, error })
-    }
+/// Makes the socket, and removes what dead proxies left.
+pub(super) fn open() -> Result<(Socket, Door), OpenError> {
+    let surroundings = Surroundings::current();
+    let dir = surroundings.own();
+    surroundings.make(&dir)?;
+    clean(&dir);
+    let path = dir.join(format!("{}.sock", std::process::id()));
+    let bound = (|| {
+        // Of an earlier process with our number: it can't live.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        // Until here the directory's mode kept others out.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        let data = fs::symlink_metadata(&path)?;
+        Ok((Socket { path: path.clone(), mark: (data.dev(), data.ino()) }, Door(listener)))
+    })();
+    bound.map_err(|error| OpenError::Bind { path, error })
 }
 
 impl Drop for Socket {
@@ -85,21 +83,15 @@ fn is_refused(path: &Path) -> bool {
     std::os::unix::net::UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Takes clients until the listener is dropped with its task.
-pub(super) async fn serve(listener: UnixListener, desk: Desk) {
-    let mut clients = JoinSet::new();
-    loop {
-        while clients.try_join_next().is_some() {}
-        if clients.len() >= CLIENTS {
-            clients.join_next().await;
-            continue;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) if is_ours(&stream) => {
-                clients.spawn(client::serve(stream, desk.clone()));
+impl Door {
+    /// The next client of our user.
+    pub(super) async fn next(&mut self) -> Option<UnixStream> {
+        loop {
+            match self.0.accept().await {
+                Ok((stream, _)) if is_ours(&stream) => return Some(stream),
+                Ok(_) => tracing::warn!("another user's process knocked at the control socket; it was turned away"),
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
-            Ok(_) => tracing::warn!("another user's process knocked at the control socket; it was turned away"),
-            Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
 }

@@ -3,36 +3,30 @@
 use std::io;
 
 use tokio::net::windows::named_pipe::{NamedPipeServer, ServerOptions};
-use tokio::task::JoinSet;
 
 use super::place::pipe_of;
-use super::{Desk, client};
 
-/// Clients at a time.
-const CLIENTS: usize = 64;
+/// Nothing that would have to be removed: the name is gone with its last instance.
+#[derive(Debug)]
+pub(super) struct Socket;
 
-/// The first instance of the pipe: nobody else may have made one of that name.
-pub(super) fn first() -> io::Result<NamedPipeServer> {
-    ServerOptions::new().first_pipe_instance(true).reject_remote_clients(true).create(pipe_of(std::process::id()))
+/// Where clients come in: the instance that waits for the next one.
+#[derive(Debug)]
+pub(super) struct Door(Option<NamedPipeServer>);
+
+/// Makes the first instance of the pipe: nobody else may have made one of that name.
+pub(super) fn open() -> io::Result<(Socket, Door)> {
+    let mut options = ServerOptions::new();
+    let first = options.first_pipe_instance(true).reject_remote_clients(true).create(pipe_of(std::process::id()))?;
+    Ok((Socket, Door(Some(first))))
 }
 
-/// Takes clients until its task ends.
-pub(super) async fn serve(mut pipe: NamedPipeServer, desk: Desk) {
-    let mut clients = JoinSet::new();
-    loop {
-        while clients.try_join_next().is_some() {}
-        if clients.len() >= CLIENTS {
-            clients.join_next().await;
-            continue;
-        }
-        if pipe.connect().await.is_err() {
-            return;
-        }
-        let next = ServerOptions::new().reject_remote_clients(true).create(pipe_of(std::process::id()));
-        clients.spawn(client::serve(pipe, desk.clone()));
-        match next {
-            Ok(next) => pipe = next,
-            Err(_) => return,
-        }
+impl Door {
+    /// The next client.
+    pub(super) async fn next(&mut self) -> Option<NamedPipeServer> {
+        let pipe = self.0.take()?;
+        pipe.connect().await.ok()?;
+        self.0 = ServerOptions::new().reject_remote_clients(true).create(pipe_of(std::process::id())).ok();
+        Some(pipe)
     }
 }
