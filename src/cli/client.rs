@@ -1,6 +1,6 @@
 //! A host of our own, in this process: for the commands that need none.
 //!
-//! It speaks to the proxy as any host does, over a pair of sockets, so that what these commands show is what a host
+//! It speaks to the proxy as any host does, over a pair of pipes, so that what these commands show is what a host
 //! would get.
 
 use std::io::IsTerminal;
@@ -10,8 +10,6 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::app::Global;
@@ -21,13 +19,13 @@ use crate::runtime::desk::DeskEvent;
 use crate::runtime::proxy::{self, Options};
 use crate::runtime::pump::Event;
 use crate::runtime::shelf::Shelf;
-use crate::runtime::stdio::{PipeIn, PipeOut};
+use crate::runtime::stdio::{Pair, PairRead, PairWrite};
 
 /// A session with the proxy.
 #[derive(Debug)]
 pub struct Client {
-    read: BufReader<OwnedReadHalf>,
-    write: OwnedWriteHalf,
+    read: BufReader<PairRead>,
+    write: PairWrite,
     next: u64,
     news: mpsc::UnboundedSender<Event>,
 }
@@ -89,14 +87,8 @@ pub fn with<T>(
     let options = Options { loaded, profile: None, state_dir, cache_dir, shelf, news: Some((news.clone(), events)) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        let (ours, theirs) = UnixStream::pair()?;
-        let (theirs_in, theirs_out) = (theirs.into_std()?, ());
-        let () = theirs_out;
-        let output = theirs_in.try_clone()?;
-        let input = PipeIn::Socket(UnixStream::from_std(theirs_in)?);
-        let output = PipeOut::Socket(UnixStream::from_std(output)?);
+        let Pair { input, output, read, write } = Pair::new()?;
         let served = proxy::run(options, input, output, None);
-        let (read, write) = ours.into_split();
         let mut client = Client { read: BufReader::new(read), write, next: 0, news };
         let worked = async {
             let done = shown(what, work(&mut client)).await;

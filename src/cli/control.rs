@@ -30,6 +30,7 @@ type Stream = std::os::unix::net::UnixStream;
 type Stream = std::fs::File;
 
 /// How long a proxy may take.
+#[cfg(unix)]
 const PATIENCE: Duration = Duration::from_secs(12);
 /// Bytes of a reply.
 const REPLY: u64 = 64 << 20;

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::process::{Exit, Life, Pipes};
+use super::process::{ChildIn, ChildOut, Exit, Life, Pipes};
 use super::shelf::Shelf;
 use crate::engine::child::Conn;
 use crate::wire::frame::{Frame, Framer};
@@ -42,9 +41,9 @@ pub struct ChildIo {
     /// Which life.
     pub conn: Conn,
     /// Dropped, it is the end of its input.
-    pub stdin: Option<Arc<Sender>>,
+    pub stdin: Option<Arc<ChildIn>>,
     /// Until its end.
-    pub stdout: Option<Arc<Receiver>>,
+    pub stdout: Option<Arc<ChildOut>>,
     /// Cuts its output into lines.
     pub framer: Framer,
     /// Somebody waits for its stdin to take bytes.
@@ -175,7 +174,7 @@ impl Drop for ChildIo {
 /// Says when stdout has bytes; after each word it waits for [`ChildIo::rearm`]. Ends with the pump or the life.
 async fn watch_stdout(
     conn: Conn,
-    stdout: Weak<Receiver>,
+    stdout: Weak<ChildOut>,
     rearm: Arc<Notify>,
     events: mpsc::UnboundedSender<ChildEvent>,
 ) {
@@ -193,7 +192,7 @@ async fn watch_stdout(
 async fn read_stderr(
     conn: Conn,
     name: String,
-    stderr: Receiver,
+    stderr: ChildOut,
     shelf: Shelf,
     events: mpsc::UnboundedSender<ChildEvent>,
     said_all: oneshot::Sender<()>,

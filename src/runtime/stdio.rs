@@ -17,6 +17,8 @@ mod platform;
 #[path = "stdio/windows.rs"]
 mod platform;
 
+pub use platform::{PairRead, PairWrite};
+
 /// A stream of bytes to read: the host's, or a child's.
 #[derive(Debug)]
 pub enum PipeIn {
@@ -46,6 +48,19 @@ pub struct HostStreams {
     pub output: PipeOut,
     /// To be ended last.
     pub tail: HostTail,
+}
+
+/// Streams within this process, between the proxy and a host of our own.
+#[derive(Debug)]
+pub struct Pair {
+    /// What the proxy reads.
+    pub input: PipeIn,
+    /// Where it answers.
+    pub output: PipeOut,
+    /// Where the host reads the answers.
+    pub read: PairRead,
+    /// Where the host speaks.
+    pub write: PairWrite,
 }
 
 /// What is left to do when `output` was dropped.
@@ -166,6 +181,19 @@ impl HostStreams {
     /// The system has no descriptor, pipe or thread to spare.
     pub fn take() -> io::Result<Self> {
         platform::take()
+    }
+}
+
+// === impl Pair ===
+
+impl Pair {
+    /// Makes them. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system has no descriptor or pipe to spare.
+    pub fn new() -> io::Result<Self> {
+        platform::pair()
     }
 }
 

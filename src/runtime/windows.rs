@@ -7,10 +7,24 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::net::windows::named_pipe::{NamedPipeServer, ServerOptions};
+use tokio::net::windows::named_pipe::{ClientOptions, NamedPipeClient, NamedPipeServer, ServerOptions};
 
 /// A pipe of our own: our end on the reactor, and the other for a child or a thread.
 pub(super) fn pipe(inbound: bool) -> io::Result<(NamedPipeServer, File)> {
+    let (ours, name) = half(inbound)?;
+    let theirs = File::options().read(!inbound).write(inbound).open(&name)?;
+    Ok((ours, theirs))
+}
+
+/// A pipe of our own with both ends on the reactor.
+pub(super) fn joined(inbound: bool) -> io::Result<(NamedPipeServer, NamedPipeClient)> {
+    let (ours, name) = half(inbound)?;
+    let theirs = ClientOptions::new().read(!inbound).write(inbound).open(&name)?;
+    Ok((ours, theirs))
+}
+
+/// Our end of a pipe, and the name by which the other is opened: one that nobody can guess.
+fn half(inbound: bool) -> io::Result<(NamedPipeServer, String)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut token = [0; 16];
@@ -23,8 +37,7 @@ pub(super) fn pipe(inbound: bool) -> io::Result<(NamedPipeServer, File)> {
         .access_inbound(inbound)
         .access_outbound(!inbound)
         .create(&name)?;
-    let theirs = File::options().read(!inbound).write(inbound).open(&name)?;
-    Ok((ours, theirs))
+    Ok((ours, name))
 }
 
 /// The guard's handle; jobs need none.

@@ -17,11 +17,16 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
 
-use super::{HostStreams, HostTail, PipeIn, PipeOut};
+use super::{HostStreams, HostTail, Pair, PipeIn, PipeOut};
 use crate::runtime::on_reactor;
 
 /// Between looks where the system sends no event.
 const POLL: Duration = Duration::from_secs(1);
+
+/// Where a host of our own reads.
+pub type PairRead = tokio::net::unix::OwnedReadHalf;
+/// Where it speaks.
+pub type PairWrite = tokio::net::unix::OwnedWriteHalf;
 
 /// The flags of shared descriptors, to be put back.
 #[derive(Debug)]
@@ -122,6 +127,15 @@ fn copied_out(to: OwnedFd) -> io::Result<(Sender, oneshot::Receiver<()>)> {
         let _ = done.send(());
     })?;
     Ok((Sender::from_owned_fd(writer.into())?, written))
+}
+
+/// A pair of sockets, as hosts built on Node give.
+pub(super) fn pair() -> io::Result<Pair> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let input = theirs.into_std()?;
+    let output = PipeOut::Socket(UnixStream::from_std(input.try_clone()?)?);
+    let (read, write) = ours.into_split();
+    Ok(Pair { input: PipeIn::Socket(UnixStream::from_std(input)?), output, read, write })
 }
 
 // === impl Kept ===

@@ -4,8 +4,13 @@ use std::io::{self, Write as _};
 
 use tokio::sync::oneshot;
 
-use super::{HostStreams, HostTail, PipeIn, PipeOut};
-use crate::runtime::windows::pipe;
+use super::{HostStreams, HostTail, Pair, PipeIn, PipeOut};
+use crate::runtime::windows::{joined, pipe};
+
+/// Where a host of our own reads.
+pub type PairRead = tokio::net::windows::named_pipe::NamedPipeClient;
+/// Where it speaks.
+pub type PairWrite = tokio::net::windows::named_pipe::NamedPipeClient;
 
 /// Nothing is changed that would have to be put back.
 #[derive(Debug)]
@@ -27,6 +32,13 @@ pub(super) fn take() -> io::Result<HostStreams> {
     })?;
     let tail = HostTail { written: Some(written), kept: Kept };
     Ok(HostStreams { input: PipeIn::Pipe(input), output: PipeOut::Pipe(output), tail })
+}
+
+/// Two named pipes.
+pub(super) fn pair() -> io::Result<Pair> {
+    let (input, write) = joined(true)?;
+    let (output, read) = joined(false)?;
+    Ok(Pair { input: PipeIn::Pipe(input), output: PipeOut::Pipe(output), read, write })
 }
 
 /// Waits for ever: here only a write tells.
