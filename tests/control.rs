@@ -527,6 +527,49 @@ fn a_call_leaves_one_line_with_its_trace_at_debug() {
 }
 
 #[test]
+fn a_server_s_own_level_counts_for_its_lines_and_is_taken_over() {
+    let world = World::new("loud stderr_line=of-loud\nquiet stderr_line=of-quiet");
+    let plain = std::fs::read_to_string(world.path("mcp-proxy.toml")).unwrap();
+    let log = world.path("proxy.log");
+    let levels = |loud: &str, quiet: &str| {
+        let text = plain
+            .replace("[servers.loud]\n", &format!("[servers.loud]\n{loud}"))
+            .replace("[servers.quiet]\n", &format!("[servers.quiet]\n{quiet}"));
+        assert!(text != plain, "{text}");
+        format!("{text}[log]\nfile = {:?}\n", log.display())
+    };
+    std::fs::write(world.path("mcp-proxy.toml"), levels("log_level = \"debug\"\n", "log_level = \"error\"\n")).unwrap();
+    let mut proxy = world.start();
+    let pid = proxy.pid();
+    // The file's name ends in the day.
+    let written = || {
+        let files = std::fs::read_dir(log.parent().unwrap()).unwrap().flatten();
+        let mut files = files.filter(|file| file.file_name().to_string_lossy().starts_with("proxy.log"));
+        files.next().map(|file| std::fs::read_to_string(file.path()).unwrap()).unwrap_or_default()
+    };
+    proxy.call("quiet__echo", &json!({}));
+    proxy.call("loud__echo", &json!({}));
+    until("the call's line", || written().contains("outcome=\"answered\"").then_some(()));
+    let text = written();
+    assert!(text.contains("of-loud") && text.contains("loud__echo"), "{text}");
+    assert!(!text.contains("quiet"), "{text}");
+    let kept = world.ok(&["logs", "quiet"]);
+    assert!(kept.contains("of-quiet"), "`logs` has it all the same: {kept}");
+    std::fs::write(world.path("mcp-proxy.toml"), levels("", "log_level = \"debug\"\n")).unwrap();
+    world.ok(&["reload", "--pid", &pid.to_string()]);
+    until("the other level", || {
+        proxy.call("quiet__echo", &json!({}));
+        written().contains("quiet__echo").then_some(())
+    });
+    let calls = written().matches("loud__echo").count();
+    proxy.call("loud__echo", &json!({}));
+    proxy.call("quiet__write", &json!({"value": "last"}));
+    until("the last line", || written().contains("quiet__write").then_some(()));
+    assert_eq!(written().matches("loud__echo").count(), calls);
+    assert_eq!(world.server(pid, "quiet")["generation"], 1, "no server is replaced for it");
+}
+
+#[test]
 fn doctor_says_what_is_well_and_what_is_not() {
     let world = World::new("alpha banner=text");
     let doctor = |world: &World| {

@@ -13,6 +13,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Log, LogFormat};
+use crate::runtime::levels::{ByServer, Mode};
 use crate::runtime::lines::Keep;
 use crate::runtime::shelf::Shelf;
 
@@ -33,7 +34,9 @@ pub fn init(log: &Log, shelf: Shelf) -> anyhow::Result<WorkerGuard> {
     };
     let (writer, guard) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).finish(sink);
     let writer = Masked { writer, shelf: shelf.clone() };
-    let keep = Keep::new(shelf).with_filter(kept_filter(&log.level, filter.max_level_hint()));
+    let kept = ByServer::new(kept_filter(&log.level, filter.max_level_hint()), shelf.levels().clone(), Mode::OrMore);
+    let filter = ByServer::new(filter, shelf.levels().clone(), Mode::Instead);
+    let keep = Keep::new(shelf).with_filter(kept);
     let registry = tracing_subscriber::registry().with(keep);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let started = match log.format {

@@ -16,6 +16,7 @@ use crate::runtime::shelf::Shelf;
 pub fn run(global: &Global) -> anyhow::Result<ExitCode> {
     let loaded = load(global)?;
     let shelf = Shelf::new();
+    shelf.levels().set(&loaded.config.servers);
     let guard = log::init(&loaded.config.log, shelf.clone())?;
     for fault in &loaded.faults {
         tracing::warn!("{fault}");

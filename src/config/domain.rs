@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::fields::{Fields, Value};
 use super::types::{
-    Http, InheritEnv, LedgerArguments, Log, LogFormat, Protocol, Proxy, Repeat, RestartPolicy, RestartWhen, Rules,
-    Server, Start, Stdio, Text, Transport,
+    Http, InheritEnv, LedgerArguments, Log, LogFormat, LogLevel, Protocol, Proxy, Repeat, RestartPolicy, RestartWhen,
+    Rules, Server, Start, Stdio, Text, Transport,
 };
 
 pub(crate) fn proxy(fields: &Fields) -> Proxy {
@@ -79,6 +79,7 @@ pub(crate) fn server(key: &str, prefix: &str, fields: &Fields) -> Server {
         ping_interval: optional("ping_interval"),
         max_pending: fields.integer("max_pending"),
         drain_timeout: fields.duration("drain_timeout"),
+        log_level: fields.set_text("log_level").and_then(|level| log_level(&level)),
         restart: RestartPolicy {
             policy: match restart.text("policy").as_str() {
                 "never" => RestartWhen::Never,
@@ -93,6 +94,19 @@ pub(crate) fn server(key: &str, prefix: &str, fields: &Fields) -> Server {
         tools: rules(fields.table("tools")),
         prompts: rules(fields.table("prompts")),
         resources: rules(fields.table("resources")),
+    }
+}
+
+/// The level of that name; `None`, the default, leaves it to `[log]`.
+fn log_level(name: &str) -> Option<LogLevel> {
+    match name {
+        "off" => Some(LogLevel::Off),
+        "error" => Some(LogLevel::Error),
+        "warn" => Some(LogLevel::Warn),
+        "info" => Some(LogLevel::Info),
+        "debug" => Some(LogLevel::Debug),
+        "trace" => Some(LogLevel::Trace),
+        _ => None,
     }
 }
 

@@ -305,6 +305,19 @@ pub(crate) const SERVER: &[Key] = &[
         Some("\"10s\""),
         "How long pending calls may finish when the server is replaced, removed or stopped.",
     ),
+    key(
+        "log_level",
+        Kind::Choice(&[
+            ("off", "nothing"),
+            ("error", "what can't be mended by itself"),
+            ("warn", "and what is odd"),
+            ("info", "and starts, ends and its stderr"),
+            ("debug", "and a line for each call"),
+            ("trace", "everything"),
+        ]),
+        None,
+        "How much of this server is logged, in place of what log.level says. Unset: as log.level says.",
+    ),
     key("restart", Kind::Table(table("restart", RESTART)), None, "When the server is started anew after it ended."),
     key(
         "tools",

@@ -122,6 +122,8 @@ pub struct Server {
     pub max_pending: usize,
     /// How long pending calls may finish when it is replaced, removed or stopped.
     pub drain_timeout: Duration,
+    /// How much of it is logged; `None`: as `[log]` says.
+    pub log_level: Option<LogLevel>,
     /// When it is started anew.
     pub restart: RestartPolicy,
     /// Filters, renames and descriptions of its tools, by the child's own names.
@@ -200,6 +202,23 @@ pub enum Protocol {
     Modern,
     /// One revision.
     Revision(String),
+}
+
+/// `log_level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What can't be mended by itself.
+    Error,
+    /// And what is odd.
+    Warn,
+    /// And starts, ends and its stderr.
+    Info,
+    /// And a line for each call.
+    Debug,
+    /// Everything.
+    Trace,
 }
 
 /// `restart`.

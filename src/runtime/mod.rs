@@ -21,6 +21,7 @@ pub mod launch;
 #[cfg(unix)]
 pub mod launcher;
 pub mod ledger;
+pub mod levels;
 pub mod lines;
 pub mod process;
 pub mod proxy;

@@ -118,6 +118,7 @@ async fn run(mut state: Watch, wish: Arc<Notify>, events: mpsc::UnboundedSender<
         state.digest = loaded.digest;
         let Some(reloaded) = prepare(&mut state, loaded).await else { continue };
         state.watch = reloaded.config.proxy.watch;
+        state.shelf.levels().set(&reloaded.config.servers);
         tracing::info!("the configuration is taken over");
         if events.send(Event::Desk(DeskEvent::Reload(Box::new(reloaded)))).is_err() {
             return;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::levels::Levels;
 use super::lines::Lines;
 use crate::config::Masker;
 
@@ -13,6 +14,7 @@ pub struct Shelf {
     masker: Arc<ArcSwap<Masker>>,
     secrets: Arc<ArcSwap<Vec<String>>>,
     lines: Lines,
+    levels: Levels,
 }
 
 impl Shelf {
@@ -22,6 +24,7 @@ impl Shelf {
             masker: Arc::new(ArcSwap::from_pointee(Masker::default())),
             secrets: Arc::new(ArcSwap::from_pointee(Vec::new())),
             lines: Lines::default(),
+            levels: Levels::default(),
         }
     }
 
@@ -33,6 +36,11 @@ impl Shelf {
     /// The last lines of the log.
     pub fn lines(&self) -> &Lines {
         &self.lines
+    }
+
+    /// How much of each server is logged.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
     }
 
     /// Adds values that nothing of ours may show. What was once a secret stays one.

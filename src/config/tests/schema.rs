@@ -148,6 +148,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("ping_interval", "'3s'"),
     ("max_pending", "3"),
     ("drain_timeout", "'3s'"),
+    ("log_level", "'warn'"),
     ("policy", "'never'"),
     ("min", "'3s'"),
     ("max", "'3s'"),

@@ -16,7 +16,7 @@ impl Hub {
     pub(super) fn call_over(&mut self, now: Instant, conn: Conn, call: &Call, outcome: Outcome) {
         let took = now.saturating_duration_since(call.since);
         self.recent.note(now, conn.server, name_of(call), took, outcome);
-        if tracing::enabled!(tracing::Level::DEBUG) {
+        if tracing::enabled!(tracing::Level::DEBUG, server) {
             let key = self.child(conn.server).config.key.as_str();
             let number = call.wire.map(|wire| format!("{}:{}", conn.generation, wire.0));
             let (trace, request) = (traceparent(call), number.as_deref());
