@@ -591,22 +591,30 @@ fn doctor_says_what_is_well_and_what_is_not() {
     assert!(text.contains("alpha: well") && text.contains("beta: NOT WELL"), "{text}");
 }
 
+/// The names of a command's own commands, by its help.
+fn commands_of(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // A description may go on in the next line.
+    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
 #[test]
-fn every_command_has_an_example_and_there_is_a_man_page() {
+fn every_command_has_an_example_and_a_man_page() {
     let world = World::new("");
     assert!(world.ok(&["man"]).starts_with(".ie"));
-    let help = world.ok(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let mut seen = 0;
-    for line in commands.take_while(|line| !line.is_empty()) {
-        let Some(name) = line.strip_prefix("  ").and_then(|line| line.split_whitespace().next()) else { continue };
-        // A description may go on in the next line.
-        if line.starts_with("   ") || name == "help" {
-            continue;
-        }
-        let text = world.ok(&[name, "--help"]);
-        assert!(text.contains("Example") && text.contains("mcp-proxy "), "{name}: {text}");
+    let pages = world.path("man1");
+    world.ok(&["man", "--to", pages.to_str().unwrap()]);
+    let (mut todo, mut seen) = (vec![Vec::<String>::new()], 0);
+    while let Some(words) = todo.pop() {
+        let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+        let page = pages.join(format!("{}.1", [&["mcp-proxy"], &args[..]].concat().join("-")));
+        args.push("--help");
+        let help = world.ok(&args);
+        assert!(help.contains("Example") && help.contains("  mcp-proxy "), "{words:?}: {help}");
+        assert!(std::fs::read_to_string(&page).unwrap().contains("Example"), "{}", page.display());
+        todo.extend(commands_of(&help).into_iter().map(|name| [&words[..], &[name]].concat()));
         seen += 1;
     }
-    assert!(seen > 15, "{help}");
+    assert!(seen > 22, "{seen}");
 }

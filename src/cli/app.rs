@@ -36,6 +36,12 @@ const STOP: &str = "Example:
 
 Its names leave the lists at once, and calls get -31011 until `mcp-proxy start github`.";
 
+const MAN: &str = "Examples:
+  mcp-proxy man --to ~/.local/share/man/man1
+  mcp-proxy man | man -l -
+
+Afterwards `man mcp-proxy` and `man mcp-proxy-install` show the pages.";
+
 const CONFIG: &str =
     "The configuration file [default: $MCP_PROXY_CONFIG, else mcp-proxy.toml in your configuration directory]";
 
@@ -110,9 +116,13 @@ enum Command {
     /// Keep a secret in the system's keyring, for ${keyring:NAME}
     #[command(subcommand, after_help = "Example:\n  mcp-proxy secret set github-token")]
     Secret(schema::SecretCommand),
-    /// Print the man page
-    #[command(after_help = "Example:\n  mcp-proxy man > ~/.local/share/man/man1/mcp-proxy.1")]
-    Man,
+    /// Print the man page, or write one for each command
+    #[command(after_help = MAN)]
+    Man {
+        /// Write the pages of all commands into this directory
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
     /// Print completions for a shell
     #[command(
         after_help = "Example:\n  mcp-proxy completions bash > ~/.local/share/bash-completion/completions/mcp-proxy"
@@ -185,8 +195,14 @@ fn dispatch(app: App) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Secret(command)) => schema::secret(&command, &mut out),
-        Some(Command::Man) => {
+        Some(Command::Man { to: None }) => {
             clap_mangen::Man::new(App::command()).render(&mut out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Command::Man { to: Some(dir) }) => {
+            std::fs::create_dir_all(&dir).with_context(|| format!("can't make {}", dir.display()))?;
+            clap_mangen::generate_to(App::command(), &dir)
+                .with_context(|| format!("can't write to {}", dir.display()))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Completions { shell }) => {

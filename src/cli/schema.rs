@@ -11,11 +11,15 @@ use crate::config;
 #[derive(Clone, Debug, Subcommand)]
 pub enum SecretCommand {
     /// Keep a value; it is read from a prompt, or from standard input
+    #[command(after_help = "Examples:
+  mcp-proxy secret set github-token
+  pass show github | mcp-proxy secret set github-token")]
     Set {
         /// The name, as in ${keyring:NAME}
         name: String,
     },
     /// Forget a value
+    #[command(after_help = "Example:\n  mcp-proxy secret delete github-token")]
     Delete {
         /// The name, as in ${keyring:NAME}
         name: String,

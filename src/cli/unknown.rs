@@ -27,10 +27,13 @@ pub struct UnknownArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum UnknownCommand {
     /// List the calls, newest first
+    #[command(after_help = "Example:\n  mcp-proxy unknown list --server mail --state unknown --age 12h")]
     List(ListArgs),
     /// Show all that is known of one call
+    #[command(after_help = "Example:\n  mcp-proxy unknown show u-0f3")]
     Show(ShowArgs),
     /// Say what happened to a call, so that it no longer stands in the way of an identical one
+    #[command(after_help = "Example:\n  mcp-proxy unknown resolve u-0f3 --as done --note 'seen in the statement'")]
     Resolve(ResolveArgs),
 }
 
@@ -70,7 +73,7 @@ pub struct ResolveArgs {
     #[arg(long = "as", value_name = "OUTCOME")]
     pub verdict: VerdictArg,
     /// How it was found out
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub note: String,
     /// Print the call as JSON
     #[arg(long)]
