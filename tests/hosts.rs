@@ -451,6 +451,26 @@ fn an_older_entry_is_brought_up_to_date_and_keeps_what_was_added() {
 }
 
 #[test]
+fn an_entry_that_says_the_same_in_another_layout_is_let_be() {
+    let args = "[\"run\", \"--config\", CONFIG]";
+    for (host, text) in [
+        ("cursor", format!("{{\"mcpServers\": {{\"hub\": {{\"command\": \"{BINARY}\", \"args\":\n{args} }}}}}}")),
+        ("codex", format!("[mcp_servers.hub]\ncommand = '{BINARY}'\nargs = {args}\n")),
+        ("goose", format!("extensions:\n  hub:\n    cmd: '{BINARY}'\n    args:  {args}\n")),
+    ] {
+        let home = Home::new();
+        let file = home.host_file(host);
+        let config = format!("{:?}", home.path("mcp-proxy.toml"));
+        let text = text.replace("CONFIG", &config).replace(", ", ",\n      ");
+        write(&file, &text);
+        let told = home.install(place(host), false);
+        assert_eq!(told.code, Ok(0), "{host} {}", told.err);
+        assert!(told.err.contains("has it already"), "{host} {}{}", told.out, told.err);
+        assert_eq!(fs::read_to_string(&file).expect("read"), text);
+    }
+}
+
+#[test]
 fn without_a_person_nothing_is_written_unasked() {
     let home = Home::new();
     let file = home.host_file("cursor");
@@ -518,6 +538,8 @@ fn the_hosts_own_command_is_used() {
          else echo '{{\"mcpServers\":{{}},\"n\":3}}'; fi > '{}'",
         file.display()
     );
+    // Claude Code writes each argument on a line of its own.
+    let body = body.replace("[\"run\"]", "[\n\"run\"\n]");
     fake_claude(&mut home, &body);
     write(&file, "{\"n\":1}");
     let args = InstallArgs { place: place("claude-code"), config: None, replace: false, keyring: false };

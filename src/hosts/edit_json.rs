@@ -1,11 +1,11 @@
 //! Edits of JSON and JSONC that keep comments, order and layout.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
 use serde_json::Value;
 
 use super::plan::Field;
-use super::read::{place_of, split_bom};
+use super::read::{parse_json, place_of, split_bom};
 
 /// Writes an entry: a new one whole, of an existing one only the essential keys.
 pub(super) fn set(
@@ -28,6 +28,8 @@ pub(super) fn set(
         let entry = property.object_value().ok_or_else(|| format!("`{name}` in it is not an object"))?;
         for field in fields.iter().filter(|field| field.essential) {
             match entry.get(&field.key) {
+                // The same value in another layout is the person's, or the host's own.
+                Some(property) if says(&property, &field.value, options) => {}
                 Some(property) => property.set_value(input(&field.value)),
                 None => drop(entry.append(&field.key, input(&field.value))),
             }
@@ -52,6 +54,12 @@ fn remove_property(table: &CstObject, name: &str) {
     if let Some(property) = table.get(name) {
         property.remove();
     }
+}
+
+/// Whether a property has this value, however it is laid out.
+fn says(property: &CstObjectProp, value: &Value, options: &ParseOptions) -> bool {
+    let text = property.value().map(|own| own.to_string());
+    text.and_then(|text| parse_json(&text, options).ok()?).as_ref() == Some(value)
 }
 
 fn edit(

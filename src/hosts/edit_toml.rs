@@ -4,7 +4,7 @@ use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
 use super::plan::Field;
-use super::read::split_bom;
+use super::read::{from_item, split_bom};
 
 /// Writes an entry: a new one whole, of an existing one only the essential keys.
 pub(super) fn set(text: &str, keys: &[&str], name: &str, fields: &[Field]) -> Result<String, String> {
@@ -24,6 +24,10 @@ pub(super) fn set(text: &str, keys: &[&str], name: &str, fields: &[Field]) -> Re
         if let Some(item) = table.get_mut(name) {
             let entry = item.as_table_like_mut().ok_or_else(|| format!("`{name}` in it is not a table"))?;
             for field in fields.iter().filter(|field| field.essential) {
+                // The same value in another layout is the person's, or the host's own.
+                if entry.get(&field.key).and_then(from_item).as_ref() == Some(&field.value) {
+                    continue;
+                }
                 let decor = entry.get(&field.key).and_then(Item::as_value).map(|value| value.decor().clone());
                 let mut value = to_toml(&field.value);
                 if let Some(decor) = decor {

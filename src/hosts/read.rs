@@ -62,7 +62,8 @@ pub(super) fn parse(text: &str, syntax: Syntax) -> Result<Value, String> {
     Ok(value.unwrap_or_else(|| Value::Object(Map::new())))
 }
 
-fn parse_json(text: &str, options: &ParseOptions) -> Result<Option<Value>, String> {
+/// Reads JSON; `None`: there is nothing in it.
+pub(super) fn parse_json(text: &str, options: &ParseOptions) -> Result<Option<Value>, String> {
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -74,7 +75,8 @@ pub(super) fn place_of(error: &jsonc_parser::errors::ParseError) -> String {
     format!("line {}, column {}: {}", error.line_display(), error.column_display(), error.kind())
 }
 
-fn from_item(item: &toml_edit::Item) -> Option<Value> {
+/// A TOML item as a value; `None`: there is none.
+pub(super) fn from_item(item: &toml_edit::Item) -> Option<Value> {
     match item {
         toml_edit::Item::None => None,
         toml_edit::Item::Value(value) => Some(from_value(value)),
