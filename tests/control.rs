@@ -591,6 +591,59 @@ fn doctor_says_what_is_well_and_what_is_not() {
     assert!(text.contains("alpha: well") && text.contains("beta: NOT WELL"), "{text}");
 }
 
+#[test]
+fn doctor_reads_the_hosts_files_for_what_starts_it() {
+    let world = World::new("alpha");
+    let home = world.path("home");
+    let own = env!("CARGO_BIN_EXE_mcp-proxy");
+    let write = |name: &str, text: String| {
+        let path = home.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let config = world.path("mcp-proxy.toml");
+    write(
+        ".cursor/mcp.json",
+        json!({"mcpServers": {"tools": {"command": own, "args": ["run", "--config", config]}}}).to_string(),
+    );
+    write(".codex/config.toml", "# mcp-proxy\n[mcp_servers.git]\ncommand = 'git-mcp'\n".to_owned());
+    let doctor = || {
+        let output = world.run(&["doctor", "--json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let host = |id: &str| report["hosts"].as_array().unwrap().iter().find(|host| host["id"] == id).unwrap().clone();
+        (host("cursor"), host("codex"), host("gemini"), output.status.code())
+    };
+    let (cursor, codex, gemini, code) = doctor();
+    assert_eq!(code, Some(0));
+    let entry = &cursor["entries"][0];
+    assert_eq!((entry["name"].as_str(), entry["command"].as_str()), (Some("tools"), Some(own)));
+    assert!(entry["file"].as_str().unwrap().ends_with(".cursor/mcp.json"), "{entry}");
+    assert_eq!((cursor["notes"].as_array().unwrap().len(), &cursor["configured"]), (0, &json!(true)), "{cursor}");
+    assert_eq!((&codex["installed"], &codex["configured"]), (&json!(true), &json!(false)), "a comment is no entry");
+    assert_eq!((&gemini["installed"], &gemini["configured"]), (&json!(false), &json!(false)));
+    let text = world.ok(&["doctor"]);
+    assert!(
+        text.contains("Cursor: starts the proxy, by `tools` in ") && text.contains("mcp-proxy install codex"),
+        "{text}"
+    );
+    // Gone, broken, and with a configuration that is not there: each is told, and none is well.
+    write(
+        ".cursor/mcp.json",
+        json!({"mcpServers": {"hub": {"command": "/nowhere/mcp-proxy", "args": ["run"]}}}).to_string(),
+    );
+    write(".codex/config.toml", "[mcp_servers.hub\n".to_owned());
+    write(
+        ".gemini/settings.json",
+        json!({"mcpServers": {"hub": {"command": own, "args": ["run", "--config", "/nowhere.toml"]}}}).to_string(),
+    );
+    let (cursor, codex, gemini, code) = doctor();
+    assert_eq!(code, Some(1));
+    let told = |host: &Value, words: &str| assert!(host["problems"].to_string().contains(words), "{host}");
+    told(&cursor, "`hub` starts /nowhere/mcp-proxy, which is not there; `mcp-proxy install cursor` corrects it");
+    told(&codex, "can't be read: line 1");
+    told(&gemini, "/nowhere.toml, which is not there");
+}
+
 /// The names of a command's own commands, by its help.
 fn commands_of(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());

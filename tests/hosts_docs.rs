@@ -57,6 +57,8 @@ fn page(host: &'static Host) -> String {
             .map(|time| format!("A call is ended by the proxy after {time}, before the host gives up.")),
         seconds(host.list_wait)
             .map(|time| format!("The proxy answers the first list within {time}, since the host is hasty.")),
+        host.max_tools.map(|most| format!("It takes {most} tools, of all its servers together.")),
+        host.max_name.map(|limit| format!("A tool's name may have {} characters, as we show it.", limit.room("hub"))),
         (host.pages == Known::No).then(|| "It reads the first page of a list only.".to_owned()),
         (host.list_changed == Known::No).then(|| "It does not notice new tools before its next start.".to_owned()),
     ];

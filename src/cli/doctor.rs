@@ -1,6 +1,7 @@
 //! `mcp-proxy doctor`: whether all is well, from the servers' commands to the hosts' files.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use super::app::Global;
 use super::client::{self, Starts};
 use super::run;
 use crate::config::{self, Loaded, Target, Transport};
+use crate::hosts::look::{self, Sight};
 use crate::hosts::{self, HOSTS, Host, Surroundings};
 use crate::runtime::desk::DeskEvent;
 use crate::runtime::launch;
@@ -28,11 +30,6 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// Tools beyond which known hosts warn or leave some out.
-const TOOLS: usize = 80;
-/// A tool's name beyond which known hosts refuse or cut it.
-const NAME: usize = 60;
-
 /// Runs the command.
 ///
 /// # Errors
@@ -49,12 +46,15 @@ pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::R
         Ok((health, catalog.as_str().unwrap_or("{}").to_owned()))
     })?;
     let catalog: Value = serde_json::from_str(&catalog)?;
-    let servers: Vec<Value> = servers(&loaded, &health, &catalog);
-    let hosts: Vec<Value> = Surroundings::of_process()
-        .map(|around| HOSTS.iter().map(|host| look_at(host, &around)).collect())
+    let own = std::env::current_exe().ok();
+    let seen: Vec<Seen> = Surroundings::of_process()
+        .map(|around| HOSTS.iter().map(|host| Seen::new(host, &around, own.as_deref(), &loaded.config.path)).collect())
         .unwrap_or_default();
-    let well = servers.iter().all(|server| server["ok"] == true) && hosts.iter().all(|host| host["problem"].is_null());
-    let warnings = names(&catalog);
+    let bounds = Bounds::of(&seen);
+    let servers: Vec<Value> = servers(&loaded, &health, &catalog, &bounds);
+    let hosts: Vec<Value> = seen.iter().map(Seen::told).collect();
+    let well = servers.iter().all(|server| server["ok"] == true) && seen.iter().all(|host| host.problems.is_empty());
+    let warnings = bounds.warnings(&catalog);
     let report = json!({
         "ok": well,
         "config": loaded.config.path.display().to_string(),
@@ -70,7 +70,7 @@ pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::R
     Ok(ExitCode::from(u8::from(!well)))
 }
 
-fn servers(loaded: &Loaded, health: &Value, catalog: &Value) -> Vec<Value> {
+fn servers(loaded: &Loaded, health: &Value, catalog: &Value, bounds: &Bounds) -> Vec<Value> {
     let shelf = Shelf::new();
     let all = health["servers"].as_array().into_iter().flatten();
     let told = all.map(|server| {
@@ -100,9 +100,9 @@ fn servers(loaded: &Loaded, health: &Value, catalog: &Value) -> Vec<Value> {
             more.push(format!("{noise} lines on its stdout are no messages; it should write them to stderr"));
         }
         let of_it = catalog["tools"].as_array().into_iter().flatten().filter(|tool| tool["server"] == name).count();
-        if of_it > TOOLS {
+        if let Some((most, title)) = bounds.least_tools().filter(|(most, _)| of_it > *most) {
             more.push(format!(
-                "it has {of_it} tools, and some hosts take no more than {TOOLS} in all; filter them with tools.allow"
+                "it alone has {of_it} tools, and {title} takes no more than {most}; filter them with tools.allow"
             ));
         }
         if let Some(problems) = told["problems"].as_array_mut() {
@@ -127,65 +127,147 @@ fn place_of(server: &config::Server, loaded: &Loaded, shelf: &Shelf) -> Option<S
     Some(shelf.masker().mask(&found.display().to_string()).into_owned())
 }
 
-/// Names that some host may refuse, and too many of them.
-fn names(catalog: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let tools = catalog["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if tools.len() > TOOLS {
-        warnings.push(format!(
-            "there are {} tools in all, and some hosts take no more than {TOOLS}; filter them, or use profiles",
-            tools.len()
-        ));
-    }
-    let names = tools.iter().filter_map(|tool| tool["name"].as_str());
-    for name in names {
-        // Hosts put the entry's name before it.
-        let length = name.chars().count() + hosts::ENTRY_NAME.len() + 1;
-        if length > NAME {
-            warnings.push(format!("the tool {name} has {length} characters with the entry's name, over the {NAME} that some hosts take; rename it or lower max_name_length"));
-        }
-        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
-            warnings.push(format!("the tool {name} has characters that some hosts refuse"));
-        }
-    }
-    warnings
+/// A host, and what is not well with it.
+struct Seen {
+    host: &'static Host,
+    sight: Sight,
+    problems: Vec<String>,
+    /// What a person may want to know, for all is well with it.
+    notes: Vec<String>,
 }
 
-/// Whether a host is there and starts us.
-fn look_at(host: &Host, around: &Surroundings) -> Value {
-    let file = around.host_file(host);
-    let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
-    let place = file.as_ref().and_then(|file| file.parent());
-    // A file that is there, or the directory that is the host's own.
-    let installed = text.is_some() || place.is_some_and(|dir| dir.is_dir() && *dir != *around.home);
-    let entry = text.as_deref().map(|text| entry_in(host, text));
-    let (configured, problem) = entry.unwrap_or_default();
-    json!({
-        "id": host.id,
-        "title": host.title,
-        "file": file.map(|file| file.display().to_string()),
-        "installed": installed,
-        "configured": configured,
-        "problem": problem,
-    })
+// === impl Seen ===
+
+impl Seen {
+    fn new(host: &'static Host, around: &Surroundings, own: Option<&Path>, config: &Path) -> Self {
+        let sight = look::look(host, around, own);
+        let (mut problems, mut notes) = (Vec::new(), Vec::new());
+        for (file, why) in &sight.unreadable {
+            problems.push(format!("its file {} can't be read: {why}", around.tilde(file)));
+        }
+        for entry in &sight.entries {
+            let name = &entry.name;
+            let mend = format!("`mcp-proxy install {}` corrects it", host.id);
+            let program = Path::new(&entry.command);
+            let has_place = entry.command.contains(['/', '\\']);
+            if has_place && program.is_absolute() && !program.exists() {
+                problems.push(format!("`{name}` starts {}, which is not there; {mend}", entry.command));
+            } else if !has_place && around.find_program(&entry.command).is_none() {
+                problems.push(format!("`{name}` starts `{}`, which is not on PATH; {mend}", entry.command));
+            } else if !has_place {
+                notes.push(format!(
+                    "`{name}` starts `{}` by its name alone; a desktop program may have another PATH than you: {mend}",
+                    entry.command
+                ));
+            } else if own.is_some_and(|own| !is_same_file(own, program)) {
+                notes.push(format!("`{name}` starts another copy of the proxy than this one: {}", entry.command));
+            }
+            match entry.config() {
+                Some(other) if !Path::new(other).exists() => {
+                    problems.push(format!("`{name}` names the configuration {other}, which is not there"));
+                }
+                Some(other) if !is_same_file(config, Path::new(other)) => {
+                    notes.push(format!("`{name}` uses another configuration than was looked at here: {other}"));
+                }
+                _ => {}
+            }
+            if !entry.enabled {
+                notes.push(format!("`{name}` is switched off there"));
+            }
+        }
+        let own_table = sight.entries.iter().filter(|entry| entry.enabled && entry.scope.is_empty()).count();
+        if own_table > 1 {
+            notes.push(format!("it starts the proxy {own_table} times, so that a model sees each tool as often"));
+        }
+        Self { host, sight, problems, notes }
+    }
+
+    fn is_configured(&self) -> bool {
+        !self.sight.entries.is_empty()
+    }
+
+    /// The name that its entry has, or would have.
+    fn entry_name(&self) -> &str {
+        self.sight.entries.first().map_or(hosts::ENTRY_NAME, |entry| &entry.name)
+    }
+
+    fn told(&self) -> Value {
+        let entries = self.sight.entries.iter().map(|entry| {
+            json!({
+                "file": entry.file.display().to_string(),
+                "scope": entry.scope,
+                "name": entry.name,
+                "command": entry.command,
+                "args": entry.args,
+                "enabled": entry.enabled,
+            })
+        });
+        json!({
+            "id": self.host.id,
+            "title": self.host.title,
+            "file": self.sight.file.as_ref().map(|file| file.display().to_string()),
+            "installed": self.sight.installed,
+            "configured": self.is_configured(),
+            "entries": entries.collect::<Vec<_>>(),
+            "problems": self.problems,
+            "notes": self.notes,
+        })
+    }
 }
 
-/// Whether a host's file names us, and what is wrong with that.
-fn entry_in(host: &Host, text: &str) -> (bool, Option<String>) {
-    // The file's own form is of no account: our binary's name stands in it, or not.
-    let named = text.contains("mcp-proxy");
-    if !named {
-        return (false, None);
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
+}
+
+/// What the hosts at hand bear: those that start the proxy, else those that are there, else all that are known.
+struct Bounds<'a>(Vec<(&'static Host, &'a str)>);
+
+// === impl Bounds ===
+
+impl<'a> Bounds<'a> {
+    fn of(seen: &'a [Seen]) -> Self {
+        let some = |chosen: fn(&Seen) -> bool| {
+            let hosts: Vec<_> =
+                seen.iter().filter(|host| chosen(host)).map(|one| (one.host, one.entry_name())).collect();
+            (!hosts.is_empty()).then_some(hosts)
+        };
+        let all = || HOSTS.iter().map(|host| (host, hosts::ENTRY_NAME)).collect();
+        Self(some(Seen::is_configured).or_else(|| some(|one| one.sight.installed)).unwrap_or_else(all))
     }
-    let absolute: Vec<&str> = text
-        .split(['"', '\'', ' ', '\n', ','])
-        .filter(|word| word.ends_with("mcp-proxy") || word.ends_with("mcp-proxy.exe"))
-        .filter(|word| std::path::Path::new(word).is_absolute())
-        .collect();
-    let missing = absolute.iter().find(|path| !std::path::Path::new(path).exists());
-    let problem = missing
-        .map(|path| format!("its file starts {path}, which is not there; `mcp-proxy install {}` corrects it", host.id));
-    (true, problem)
+
+    /// The least number of tools that one of them takes.
+    fn least_tools(&self) -> Option<(usize, &'static str)> {
+        self.0.iter().filter_map(|(host, _)| Some((host.max_tools?, host.title))).min()
+    }
+
+    /// Too many tools, and names that are too long, a line for each host.
+    fn warnings(&self, catalog: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let tools = catalog["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        for (host, entry) in &self.0 {
+            let title = host.title;
+            if let Some(most) = host.max_tools.filter(|most| tools.len() > *most) {
+                warnings.push(format!(
+                    "there are {} tools, and {title} takes no more than {most}; filter them, or use profiles",
+                    tools.len()
+                ));
+            }
+            let Some(room) = host.max_name.map(|limit| limit.room(entry)) else { continue };
+            let long: Vec<&str> = names.iter().copied().filter(|name| name.chars().count() > room).collect();
+            if let Some(first) = long.first() {
+                let more = if long.len() > 1 { format!(" and {} more", long.len() - 1) } else { String::new() };
+                warnings.push(format!(
+                    "under {title} a tool's name has room for {room} characters, and {first}{more} is longer; rename \
+                     it, or lower max_name_length"
+                ));
+            }
+        }
+        let odd = names.iter().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+        warnings.extend(odd.map(|name| format!("the tool {name} has characters that some hosts refuse")));
+        warnings
+    }
 }
 
 fn print(report: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -217,17 +299,25 @@ fn print(report: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         if host["installed"] != true {
             continue;
         }
-        match (host["configured"] == true, host["problem"].as_str()) {
-            (_, Some(problem)) => writeln!(out, "{}: {problem}", text(&host["title"]))?,
-            (true, None) => writeln!(out, "{}: starts the proxy, by {}", text(&host["title"]), text(&host["file"]))?,
-            (false, None) => {
-                writeln!(
-                    out,
-                    "{}: does not know the proxy; `mcp-proxy install {}` tells it",
-                    text(&host["title"]),
-                    text(&host["id"])
-                )?;
-            }
+        let title = text(&host["title"]);
+        for problem in host["problems"].as_array().into_iter().flatten() {
+            writeln!(out, "{title}: NOT WELL, {}", text(problem))?;
+        }
+        for entry in host["entries"].as_array().into_iter().flatten() {
+            let scope = entry["scope"].as_str().filter(|scope| !scope.is_empty());
+            let scope = scope.map(|scope| format!(" in {scope}")).unwrap_or_default();
+            writeln!(
+                out,
+                "{title}: starts the proxy, by `{}`{scope} in {}",
+                text(&entry["name"]),
+                text(&entry["file"])
+            )?;
+        }
+        for note in host["notes"].as_array().into_iter().flatten() {
+            writeln!(out, "  {}", text(note))?;
+        }
+        if host["configured"] != true && host["problems"].as_array().is_none_or(Vec::is_empty) {
+            writeln!(out, "{title}: does not know the proxy; `mcp-proxy install {}` tells it", text(&host["id"]))?;
         }
     }
     for warning in report["warnings"].as_array().into_iter().flatten() {
@@ -241,25 +331,34 @@ fn print(report: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_that_hosts_refuse_are_told() {
-        let check = |name: &str, told: usize| {
-            assert_eq!(names(&json!({ "tools": [{ "name": name }] })).len(), told, "{name}");
-        };
-        check("gh__search", 0);
-        check(&"x".repeat(56), 0);
-        check(&"x".repeat(57), 1);
-        check("a.b", 1);
-        let many: Vec<_> = (0..=TOOLS).map(|number| json!({ "name": format!("t{number}") })).collect();
-        assert_eq!(names(&json!({ "tools": many })).len(), 1);
+    fn warned(hosts: &[&str], entry: &str, names: &[&str]) -> Vec<String> {
+        let hosts = hosts.iter().map(|id| (hosts::by_id(id).expect("known"), entry));
+        let tools: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+        Bounds(hosts.collect()).warnings(&json!({ "tools": tools }))
     }
 
     #[test]
-    fn an_entry_whose_program_is_gone_is_a_problem() {
-        let cursor = hosts::by_id("cursor").expect("known");
-        assert_eq!(entry_in(cursor, "{}"), (false, None));
-        let (configured, problem) = entry_in(cursor, r#"{"mcpServers":{"hub":{"command":"/nowhere/mcp-proxy"}}}"#);
-        assert!(configured && problem.is_some_and(|problem| problem.contains("install cursor")));
-        assert_eq!(entry_in(cursor, r#"{"mcpServers":{"hub":{"command":"mcp-proxy"}}}"#), (true, None));
+    fn each_host_has_room_of_its_own() {
+        let check = |host: &str, entry: &str, length: usize, told: usize| {
+            let warnings = warned(&[host], entry, &["x".repeat(length).as_str()]);
+            assert_eq!(warnings.len(), told, "{host} {entry} {length}: {warnings:?}");
+        };
+        check("cursor", "hub", 56, 0);
+        check("cursor", "hub", 57, 1);
+        check("cursor", "another", 53, 1);
+        check("claude-desktop", "another", 64, 0);
+        check("claude-code", "hub", 118, 0);
+        check("claude-code", "hub", 119, 1);
+        check("junie", "hub", 500, 0);
+        assert_eq!(warned(&["junie"], "hub", &["a.b"]).len(), 1);
+    }
+
+    #[test]
+    fn too_many_tools_are_told_for_those_hosts_alone() {
+        let names: Vec<String> = (0..101).map(|number| format!("t{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let told = warned(&["cursor", "vscode", "windsurf", "zed"], "hub", &names);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("Cursor") && told[1].contains("Windsurf"), "{told:?}");
     }
 }

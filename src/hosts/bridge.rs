@@ -24,7 +24,8 @@ pub(super) fn is_own(command: &str, args: &[&str], own: Option<&std::path::Path>
     }
     let Some((package, rest)) = package(command, args) else { return false };
     // Another program of this name bridges to a URL.
-    package == "mcp-proxy" && rest.first().is_none_or(|first| matches!(*first, "run" | "--config" | "--profile"))
+    let ours = |first: &str| matches!(first.split('=').next(), Some("run" | "--config" | "-c" | "--profile"));
+    package == "mcp-proxy" && rest.first().is_none_or(|first| ours(first))
 }
 
 /// What a bridge carries to; `None`: it is none.

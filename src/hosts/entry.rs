@@ -164,6 +164,14 @@ fn flatten(entry: &Map<String, Value>) -> Map<String, Value> {
     flat
 }
 
+/// What an entry starts, with all its arguments, as they stand there; `None`: nothing.
+pub(super) fn start(entry: &Map<String, Value>) -> Option<(String, Vec<String>)> {
+    let entry = flatten(entry);
+    let (command, mut args) = command(&entry).ok()?;
+    args.extend(entry.get("args").map(list).unwrap_or_default());
+    Some((command?, args))
+}
+
 /// The command, and the arguments that stand with it.
 fn command(entry: &Map<String, Value>) -> Result<(Option<String>, Vec<String>), String> {
     match entry.get("command").or_else(|| entry.get("cmd")) {
@@ -275,7 +283,8 @@ fn remote(url: &str, kind: &str, entry: &Map<String, Value>, context: &Context, 
     Remote { url: pieces(url, vars), headers, sse }
 }
 
-fn is_enabled(entry: &Map<String, Value>) -> bool {
+/// Whether the host starts it.
+pub(super) fn is_enabled(entry: &Map<String, Value>) -> bool {
     entry.get("enabled").and_then(Value::as_bool) != Some(false)
         && entry.get("disabled").and_then(Value::as_bool) != Some(true)
 }

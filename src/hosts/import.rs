@@ -257,15 +257,15 @@ pub(super) fn free_key(name: &str, taken: &[&str]) -> String {
 }
 
 /// A table of servers in a file.
-struct Table<'v> {
-    entries: Vec<(&'v str, &'v Map<String, Value>)>,
-    scope: String,
+pub(super) struct Table<'v> {
+    pub(super) entries: Vec<(&'v str, &'v Map<String, Value>)>,
+    pub(super) scope: String,
     /// The host that the table's own form tells of, where the file's name does not.
     host: Option<&'static Host>,
 }
 
 /// The tables of servers of a file, the person's own first.
-fn tables<'v>(value: &'v Value, host: Option<&'static Host>) -> Vec<Table<'v>> {
+pub(super) fn tables<'v>(value: &'v Value, host: Option<&'static Host>) -> Vec<Table<'v>> {
     let by_form = |form: Form| HOSTS.iter().find(|host| host.form == form);
     let candidates: [(&[&str], Option<&'static Host>); 9] = [
         (&["mcpServers"], None),
@@ -316,7 +316,8 @@ fn entries(table: &Value) -> Option<Vec<(&str, &Map<String, Value>)>> {
     }
 }
 
-fn syntax_of(file: &Path, host: Option<&Host>) -> Syntax {
+/// What a file is written in, by its ending or its host.
+pub(super) fn syntax_of(file: &Path, host: Option<&Host>) -> Syntax {
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match (ending.as_deref(), host.map(|host| host.format)) {
         (Some("toml"), _) => Syntax::Toml,

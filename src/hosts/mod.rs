@@ -15,6 +15,7 @@ mod entry;
 pub mod file;
 pub mod import;
 pub mod install;
+pub mod look;
 pub mod place;
 mod plan;
 mod read;
@@ -50,6 +51,10 @@ pub struct Host {
     pub call_limit: Option<Duration>,
     /// The default of `list_wait` under it where 8 s are too long for it; `None`: they are not.
     pub list_wait: Option<Duration>,
+    /// Tools beyond which it warns or leaves some out, of all its servers together; `None`: no such bound is known.
+    pub max_tools: Option<usize>,
+    /// How long a tool's name may be; `None`: no such bound is known.
+    pub max_name: Option<NameLimit>,
     /// Whether it asks for a list's second page.
     pub pages: Known,
     /// Whether it lists anew after a `list_changed`.
@@ -83,6 +88,17 @@ pub enum Known {
     No,
     /// It was not found out.
     Unknown,
+}
+
+/// How long a tool's name may be under a host, before it is cut, left out, or takes the other tools with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameLimit {
+    /// The whole of what the model sees, in characters.
+    pub total: usize,
+    /// What the host puts around our name, without the entry's.
+    pub added: usize,
+    /// Whether the entry's name stands before ours, too.
+    pub with_entry: bool,
 }
 
 /// Path templates per platform, the best first; see [`place`] for their variables.
@@ -190,6 +206,16 @@ pub struct Cli {
     pub remove: Option<&'static [&'static str]>,
 }
 
+// === impl NameLimit ===
+
+impl NameLimit {
+    /// What is left for a name of ours under an entry of that name.
+    pub fn room(&self, entry: &str) -> usize {
+        let entry = if self.with_entry { entry.chars().count() } else { 0 };
+        self.total.saturating_sub(self.added + entry)
+    }
+}
+
 /// Finds a host by what a person typed.
 ///
 /// # Errors
@@ -248,6 +274,13 @@ mod tests {
             if let (Some(call), Some(wait)) = (host.call_limit, host.list_wait) {
                 assert!(wait < call, "{}", host.id);
             }
+        }
+    }
+
+    #[test]
+    fn the_default_length_of_a_name_fits_every_host() {
+        for host in HOSTS {
+            assert!(host.max_name.is_none_or(|limit| limit.room(ENTRY_NAME) >= 54), "{}", host.id);
         }
     }
 

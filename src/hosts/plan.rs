@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::read::{self, Syntax};
-use super::{Form, Format, Host, bridge, edit_json, edit_toml, edit_yaml};
+use super::{Form, Format, Host, bridge, edit_json, edit_toml, edit_yaml, entry};
 
 /// Our entry in a host's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,24 +214,10 @@ fn table_mut<'v>(value: &'v mut Value, keys: &[&str], create: bool) -> Option<&'
 }
 
 /// Whether an entry starts this program as a proxy.
-fn is_own(entry: &Value, own: &str) -> bool {
-    let words = |key: &str| {
-        let list = entry.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(Value::as_str).collect::<Vec<_>>()
-    };
-    let mut args = words("args");
-    let command = match entry.get("command").or_else(|| entry.get("cmd")) {
-        Some(Value::String(command)) => command.as_str(),
-        Some(Value::Array(_)) => {
-            args = words("command");
-            if args.is_empty() {
-                return false;
-            }
-            args.remove(0)
-        }
-        _ => return false,
-    };
-    bridge::is_own(command, &args, Some(std::path::Path::new(own)))
+fn is_own(item: &Value, own: &str) -> bool {
+    let Some((command, args)) = item.as_object().and_then(entry::start) else { return false };
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    bridge::is_own(&command, &args, Some(std::path::Path::new(own)))
 }
 
 fn syntax(host: &Host) -> Syntax {

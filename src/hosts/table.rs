@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Cli, Dialect, Form, Format, Host, Known, Places, TimeoutUnit, Vars};
+use super::{Cli, Dialect, Form, Format, Host, Known, NameLimit, Places, TimeoutUnit, Vars};
 
 const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -11,6 +11,16 @@ const fn secs(count: u64) -> Duration {
 /// The same place under the home directory on all platforms.
 const fn everywhere(paths: &'static [&'static str]) -> Places {
     Places { macos: paths, linux: paths, windows: paths, also_read: &[] }
+}
+
+/// Room for a name that stands alone, but for `added` characters.
+const fn alone(total: usize, added: usize) -> Option<NameLimit> {
+    Some(NameLimit { total, added, with_entry: false })
+}
+
+/// Room for a name that stands after the entry's, and `added` characters around both.
+const fn after_entry(total: usize, added: usize) -> Option<NameLimit> {
+    Some(NameLimit { total, added, with_entry: true })
 }
 
 const EDITOR: Dialect = Dialect { vars: Vars::Editor, timeout: TimeoutUnit::Millis, bare_url_is_sse: false };
@@ -25,6 +35,8 @@ const PLAIN: Host = Host {
     start_limit: None,
     call_limit: None,
     list_wait: None,
+    max_tools: None,
+    max_name: None,
     pages: Known::Unknown,
     list_changed: Known::Unknown,
     places: everywhere(&[]),
@@ -46,6 +58,8 @@ pub static HOSTS: &[Host] = &[
         client_names: &["claude-ai", "claude-desktop"],
         call_limit: Some(secs(55)),
         list_changed: Known::Yes,
+        max_tools: Some(128),
+        max_name: alone(64, 0),
         places: Places {
             macos: &["~/Library/Application Support/Claude/claude_desktop_config.json"],
             linux: &[
@@ -78,6 +92,7 @@ pub static HOSTS: &[Host] = &[
         start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
+        max_name: after_entry(128, 7),
         places: everywhere(&["$CLAUDE_CONFIG_DIR/.claude.json", "~/.claude.json"]),
         project_file: Some(".mcp.json"),
         format: Format::Json,
@@ -101,10 +116,12 @@ pub static HOSTS: &[Host] = &[
         title: "Cursor",
         client_names: &["cursor-vscode", "cursor"],
         list_changed: Known::Yes,
+        max_tools: Some(80),
+        max_name: after_entry(60, 1),
         places: everywhere(&["~/.cursor/mcp.json"]),
         project_file: Some(".cursor/mcp.json"),
         after: "Cursor sees the change by itself; if not, restart it.",
-        notes: &["Entry name and tool name together may have 60 characters.", "It warns above 80 tools (formerly 40)."],
+        notes: &["A tool with a longer name is left out.", "Older versions warn above 40 tools."],
         ..PLAIN
     },
     Host {
@@ -113,6 +130,8 @@ pub static HOSTS: &[Host] = &[
         client_names: &["Visual Studio Code*", "Visual-Studio-Code*"],
         pages: Known::Yes,
         list_changed: Known::Yes,
+        max_tools: Some(128),
+        max_name: after_entry(64, 5),
         places: Places {
             macos: &["~/Library/Application Support/Code/User/mcp.json"],
             linux: &["$XDG_CONFIG_HOME/Code/User/mcp.json", "~/.config/Code/User/mcp.json"],
@@ -125,8 +144,7 @@ pub static HOSTS: &[Host] = &[
         cli: Some(Cli { program: "code", add: &["--add-mcp", "{json}"], remove: None }),
         after: "VS Code sees the change by itself.",
         notes: &[
-            "It offers at most 128 tools to a model.",
-            "It cuts a tool's name at 64 characters, its own prefix of up to 18 included.",
+            "It cuts longer names, and names may then be the same.",
             "Profiles have files of their own: name such a file in place of the host.",
         ],
         ..PLAIN
@@ -135,10 +153,11 @@ pub static HOSTS: &[Host] = &[
         id: "windsurf",
         title: "Windsurf",
         client_names: &["windsurf*"],
+        max_tools: Some(100),
+        max_name: alone(64, 5),
         places: everywhere(&["~/.codeium/windsurf/mcp_config.json"]),
         after: "Press the refresh button of its MCP panel, or restart it.",
         notes: &[
-            "It takes 100 tools in all.",
             "It refuses some schemas: boolean `exclusiveMinimum`, arrays without `items`.",
             "Its JetBrains plugin reads `~/.codeium/mcp_config.json`.",
         ],
@@ -152,6 +171,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::Yes,
+        max_name: alone(64, 0),
         places: Places {
             macos: &["~/.config/zed/settings.json"],
             linux: &["$XDG_CONFIG_HOME/zed/settings.json", "~/.config/zed/settings.json"],
@@ -175,6 +195,8 @@ pub static HOSTS: &[Host] = &[
         list_wait: Some(Duration::from_millis(1500)),
         pages: Known::Yes,
         list_changed: Known::No,
+        max_tools: None,
+        max_name: after_entry(128, 7),
         places: everywhere(&["$CODEX_HOME/config.toml", "~/.codex/config.toml"]),
         project_file: Some(".codex/config.toml"),
         format: Format::Toml,
@@ -190,6 +212,7 @@ pub static HOSTS: &[Host] = &[
         notes: &[
             "It passes a short list of variables only; name others in `env_vars` of our entry.",
             "`codex exec` does not wait: what is not listed within two seconds is missing in the first turn.",
+            "Older versions take names of 54 characters only.",
             "It ignores `list_changed` unless its feature `mcp_tool_list_changed` is on.",
         ],
     },
@@ -200,6 +223,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(590)),
         pages: Known::No,
         list_changed: Known::Yes,
+        max_name: after_entry(63, 5),
         places: everywhere(&["~/.gemini/settings.json"]),
         project_file: Some(".gemini/settings.json"),
         form: Form::Gemini,
@@ -226,6 +250,7 @@ pub static HOSTS: &[Host] = &[
         list_wait: Some(secs(2)),
         pages: Known::No,
         list_changed: Known::No,
+        max_name: after_entry(64, 2),
         places: Places {
             also_read: &[
                 "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
@@ -256,6 +281,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(290)),
         pages: Known::Yes,
         list_changed: Known::Yes,
+        max_name: after_entry(64, 2),
         places: Places {
             macos: &["~/.config/goose/config.yaml"],
             linux: &["$XDG_CONFIG_HOME/goose/config.yaml", "~/.config/goose/config.yaml"],
@@ -280,6 +306,7 @@ pub static HOSTS: &[Host] = &[
         start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
+        max_name: after_entry(64, 1),
         places: Places {
             macos: &["~/.config/opencode/opencode.json", "~/.config/opencode/opencode.jsonc"],
             linux: &[
@@ -296,7 +323,7 @@ pub static HOSTS: &[Host] = &[
         form: Form::Opencode,
         dialect: Dialect { vars: Vars::Braces, timeout: TimeoutUnit::Millis, bare_url_is_sse: false },
         after: "Start a new session.",
-        notes: &["It sets no bound to a name's length, though its models' interfaces do."],
+        notes: &["It sets no bound to a name's length itself, but its models' interfaces do."],
         ..PLAIN
     },
     Host {
@@ -316,6 +343,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::No,
+        max_name: after_entry(64, 1),
         places: Places {
             also_read: &["~/.continue/config.yaml", "~/.continue/mcpServers/*.yaml", "~/.continue/mcpServers/*.json"],
             ..everywhere(&["~/.continue/mcpServers/hub.yaml"])
