@@ -53,10 +53,11 @@ command = "docker"
 args = ["run", "-e", "BOX_TOKEN=${env:BOX_TOKEN}", "-e", "MODE=x", "--header", "X-Api-Key: ${env:BOX_X_API_KEY}"]
 
 # A bridge carried to it before.
-# Remote servers are not supported yet: it will be reported as failed.
+# Remote servers are not supported yet: it is switched off.
 [servers.docs]
 url = "https://docs.example.com/mcp"
 headers = { Authorization = "Bearer ${env:DOCS_TOKEN}" }
+enabled = false
 "#,
         &["hub: it is this proxy itself"],
     );
@@ -76,12 +77,13 @@ command = "${env:BIN:-a}"
 args = ["--k", "$X"]
 call_max_time = "5500ms"
 
-# Remote servers are not supported yet: it will be reported as failed.
+# Remote servers are not supported yet: it is switched off.
 # It speaks the older HTTP+SSE transport.
 # A default value that looked like a secret was left out.
 [servers.b]
 url = "https://b.example.com/sse"
 headers = { X-Api-Key = "${env:B_KEY}" }
+enabled = false
 
 # It was set for projects["/home/ada/app"] alone.
 # It was called "a".
@@ -175,7 +177,7 @@ start_timeout = "12500ms"
 call_max_time = "120s"
 tools = { allow = ["a", "b"], deny = ["c"] }
 
-# Remote servers are not supported yet: it will be reported as failed.
+# Remote servers are not supported yet: it is switched off.
 [servers.docs]
 url = "https://docs.example.com/mcp"
 headers = { X-A = "b", X-B = "${env:B_VALUE}", Authorization = "Bearer ${env:DOCS_TOKEN}" }
@@ -187,7 +189,7 @@ enabled = false
 
 #[test]
 fn gemini_and_cline_read_a_bare_url_as_sse() {
-    let note = "# Remote servers are not supported yet: it will be reported as failed.\n";
+    let note = "# Remote servers are not supported yet: it is switched off.\n";
     let sse = "# It speaks the older HTTP+SSE transport.\n";
     check(
         "/home/ada/.gemini/settings.json",
@@ -195,7 +197,7 @@ fn gemini_and_cline_read_a_bare_url_as_sse() {
             "c": { "command": "c", "env": { "K": "$K", "P": "%P%" }, "timeout": 9000, "trust": true,
                    "includeTools": ["x(y)"], "excludeTools": ["z"] } } }"#,
         &format!(
-            "{note}{sse}[servers.a]\nurl = \"https://a.example.com\"\n\n{note}[servers.b]\nurl = \"https://b.example.com\"\n\n\
+            "{note}{sse}[servers.a]\nurl = \"https://a.example.com\"\nenabled = false\n\n{note}[servers.b]\nurl = \"https://b.example.com\"\nenabled = false\n\n\
              [servers.c]\ncommand = \"c\"\nenv = {{ K = \"${{env:K}}\", P = \"${{env:P}}\" }}\ncall_max_time = \"9s\"\n\
              tools = {{ allow = [\"x\"], deny = [\"z\"] }}\n"
         ),
@@ -207,7 +209,7 @@ fn gemini_and_cline_read_a_bare_url_as_sse() {
             "b": { "type": "streamableHttp", "url": "https://b.example.com" },
             "c": { "transport": { "type": "stdio", "command": "c", "args": ["d"] }, "timeout": 90, "autoApprove": ["x"] } } }"#,
         &format!(
-            "{note}{sse}[servers.a]\nurl = \"https://a.example.com\"\n\n{note}[servers.b]\nurl = \"https://b.example.com\"\n\n\
+            "{note}{sse}[servers.a]\nurl = \"https://a.example.com\"\nenabled = false\n\n{note}[servers.b]\nurl = \"https://b.example.com\"\nenabled = false\n\n\
              [servers.c]\ncommand = \"c\"\nargs = [\"d\"]\ncall_max_time = \"90s\"\n"
         ),
         &[],
@@ -226,10 +228,11 @@ command = "npx"
 args = ["-y", "a"]
 env = { K = "${env:K}" }
 
-# Remote servers are not supported yet: it will be reported as failed.
+# Remote servers are not supported yet: it is switched off.
 [servers.b]
 url = "https://b.example.com"
 headers = { Authorization = "Bearer ${file:~/t}" }
+enabled = false
 "#,
         &[],
     );
@@ -262,11 +265,12 @@ fn continue_dev() {
         "name: mine\nmodels: []\nmcpServers:\n  - name: My Docs\n    type: streamable-http\n    url: https://docs.example.com\n    \
          requestOptions:\n      headers:\n        Authorization: Bearer ${{ secrets.DOCS_KEY }}\n  - name: git\n    \
          command: uvx\n    args:\n      - mcp-server-git\n    connectionTimeout: 4000\n",
-        r#"# Remote servers are not supported yet: it will be reported as failed.
+        r#"# Remote servers are not supported yet: it is switched off.
 # It was called "My Docs".
 [servers.My-Docs]
 url = "https://docs.example.com"
 headers = { Authorization = "Bearer ${env:DOCS_KEY}" }
+enabled = false
 
 [servers.git]
 command = "uvx"

@@ -139,7 +139,8 @@ fn finish(server: &mut Server, entry: &Map<String, Value>, context: &Context) {
     }
     if let Transport::Remote(remote) = &server.transport {
         if !REMOTE_SUPPORTED {
-            server.notes.push("Remote servers are not supported yet: it will be reported as failed.".to_owned());
+            server.enabled = false;
+            server.notes.push("Remote servers are not supported yet: it is switched off.".to_owned());
         }
         if remote.sse {
             server.notes.push("It speaks the older HTTP+SSE transport.".to_owned());
