@@ -73,6 +73,30 @@ fn check_starts_every_server_and_shows_how_it_does() {
 }
 
 #[test]
+fn check_start_warns_of_rules_that_match_nothing() {
+    let rules = "tools = { allow = [\"tool_*\", \"tol_*\"], deny = [\"gone\"], rename = { tool_000 = \"first\", absent = \"x\" }, \
+                 describe = { missing = \"d\" } }\nprompts = { deny = [\"prompt_*\"] }\nresources = { deny = [\"nowhere:*\"] }";
+    let setup = Setup::new().tuned("a", "only tools=2 prompts=1", rules);
+    let report = data(&setup.run(&["check", "--start", "--json"]), 0);
+    let problems = report["servers"][0]["problems"].as_array().unwrap();
+    let told: Vec<&str> = problems.iter().map(|problem| problem.as_str().unwrap()).collect();
+    for (rule, pattern) in [
+        ("tools.allow", "tol_*"),
+        ("tools.deny", "gone"),
+        ("tools.rename", "absent"),
+        ("tools.describe", "missing"),
+        ("resources.deny", "nowhere:*"),
+    ] {
+        let line = format!("{rule} names {pattern}, which matches nothing");
+        assert!(told.iter().any(|problem| problem.contains(&line)), "{line} is not in {told:#?}");
+    }
+    assert_eq!(told.len(), 5, "those that match are not told: {told:#?}");
+    let text = setup.run(&["check", "--start"]);
+    assert_eq!(text.status.code(), Some(0), "it is a warning");
+    assert!(out(&text).contains("tools.deny names gone, which matches nothing"), "{}", out(&text));
+}
+
+#[test]
 fn check_warns_of_remote_servers() {
     let setup = Setup::new().server("a", "").table("[servers.docs]\nurl = \"https://docs.example.com/mcp\"\n");
     let report = data(&setup.run(&["check", "--json"]), 0);
