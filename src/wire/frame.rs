@@ -17,11 +17,19 @@ pub enum Frame {
 }
 
 /// Cuts a stream of bytes into lines.
+///
+/// A line that outgrows a chunk is gathered in chunks, and copied once, into a buffer of just its size, when it is
+/// whole. So its bytes lie in memory once while it comes, and what waits of it afterwards costs what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Framer {
+    /// What was read last.
     buffer: BytesMut,
     /// How much of the buffer holds no line end, so that no byte is looked at twice.
     scanned: usize,
+    /// The full chunks with which the line in the buffer begins.
+    chunks: Vec<BytesMut>,
+    /// Bytes in them.
+    chunked: usize,
     /// Bound of a line in bytes.
     limit: usize,
     skimming: Option<Skimmer>,
@@ -29,11 +37,13 @@ pub struct Framer {
 
 /// How much room a read is offered at least.
 const READ_ROOM: usize = 64 * 1024;
+/// A buffer that is full to here without a line end becomes a chunk.
+const CHUNK: usize = 256 * 1024;
 
 impl Framer {
     /// A framer for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), scanned: 0, limit, skimming: None }
+        Self { buffer: BytesMut::new(), scanned: 0, chunks: Vec::new(), chunked: 0, limit, skimming: None }
     }
 
     /// Changes the bound of a line.
@@ -41,13 +51,22 @@ impl Framer {
         self.limit = limit;
     }
 
-    /// The buffer to read into, with room for another read. A line that has begun gets room in proportion to what it
-    /// already is, so that a long one costs few reads and few moves.
+    /// The buffer to read into, with room for another read. It stays between chunk and line: a line that has begun gets
+    /// room in proportion to what it already is, a long one by the chunk, and what a long one needed is given back.
     pub fn room(&mut self) -> &mut BytesMut {
-        if self.buffer.is_empty() && self.buffer.capacity() > 16 * READ_ROOM {
-            self.buffer = BytesMut::new();
+        if self.buffer.len() >= CHUNK && self.scanned == self.buffer.len() {
+            self.chunked += self.buffer.len();
+            self.chunks.push(std::mem::take(&mut self.buffer));
+            self.scanned = 0;
         }
-        self.buffer.reserve(READ_ROOM.max(self.buffer.len()));
+        if self.buffer.is_empty() {
+            self.buffer.reserve(if self.chunks.is_empty() { READ_ROOM } else { CHUNK });
+            if self.buffer.capacity() > 2 * READ_ROOM && self.chunks.is_empty() {
+                self.buffer = BytesMut::with_capacity(READ_ROOM);
+            }
+        } else if self.buffer.capacity() - self.buffer.len() < READ_ROOM {
+            self.buffer.reserve(READ_ROOM.max(self.buffer.len().min(CHUNK)));
+        }
         &mut self.buffer
     }
 
@@ -58,7 +77,7 @@ impl Framer {
 
     /// Bytes of a line that is not yet whole.
     pub fn held(&self) -> usize {
-        self.buffer.len()
+        self.chunked + self.buffer.len()
     }
 
     /// The next whole line. `None`: more bytes are needed.
@@ -68,49 +87,67 @@ impl Framer {
                 return None;
             }
             let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at);
-            if let Some(mut skimmer) = self.skimming.take() {
-                let Some(end) = end else {
-                    skimmer.feed(&self.buffer);
-                    self.buffer.clear();
-                    self.scanned = 0;
-                    self.skimming = Some(skimmer);
-                    return None;
-                };
-                skimmer.feed(&self.buffer[..end]);
-                self.buffer.advance(end + 1);
-                self.scanned = 0;
-                return Some(Frame::TooLong(skimmer.finish()));
+            if self.chunked + end.unwrap_or(self.buffer.len()) > self.limit {
+                self.skimming.get_or_insert_default();
+            }
+            if self.skimming.is_some() {
+                self.skim(end);
+                end?;
+                return self.skimming.take().map(|skimmer| Frame::TooLong(skimmer.finish()));
             }
             let Some(end) = end else {
                 self.scanned = self.buffer.len();
-                if self.scanned > self.limit {
-                    self.skimming = Some(Skimmer::default());
-                    continue;
-                }
                 return None;
             };
             self.scanned = 0;
-            if end > self.limit {
-                self.skimming = Some(Skimmer::default());
-                continue;
-            }
-            let mut line = self.buffer.split_to(end + 1);
-            line.truncate(end);
+            let line = self.gathered(end);
+            self.buffer.advance(1);
             if let Some(line) = trimmed(line) {
                 return Some(Frame::Line(line));
             }
         }
     }
 
+    /// The line whose last bytes are the first `end` of the buffer.
+    fn gathered(&mut self, end: usize) -> BytesMut {
+        if self.chunks.is_empty() {
+            return self.buffer.split_to(end);
+        }
+        let mut line = BytesMut::with_capacity(self.chunked + end);
+        self.chunked = 0;
+        // Each chunk is given back as soon as it is copied.
+        for chunk in self.chunks.drain(..) {
+            line.extend_from_slice(&chunk);
+        }
+        self.chunks = Vec::new();
+        line.extend_from_slice(&self.buffer[..end]);
+        self.buffer.advance(end);
+        line
+    }
+
+    /// Looks at what is there of a line over the limit, up to its end, and keeps nothing of it.
+    fn skim(&mut self, end: Option<usize>) {
+        let Some(skimmer) = &mut self.skimming else { return };
+        for chunk in std::mem::take(&mut self.chunks) {
+            skimmer.feed(&chunk);
+        }
+        self.chunked = 0;
+        let count = end.unwrap_or(self.buffer.len());
+        skimmer.feed(&self.buffer[..count]);
+        self.buffer.advance(end.map_or(count, |end| end + 1));
+        self.scanned = 0;
+    }
+
     /// What stands after the last line end when the stream is over, if it is a line at all.
     pub fn finish(&mut self) -> Option<Frame> {
         self.scanned = 0;
-        if let Some(mut skimmer) = self.skimming.take() {
-            skimmer.feed(&self.buffer);
-            self.buffer.clear();
-            return Some(Frame::TooLong(skimmer.finish()));
+        if self.skimming.is_some() {
+            self.skim(None);
+            return self.skimming.take().map(|skimmer| Frame::TooLong(skimmer.finish()));
         }
-        trimmed(std::mem::take(&mut self.buffer)).map(Frame::Line)
+        let last = self.gathered(self.buffer.len());
+        self.buffer = BytesMut::new();
+        trimmed(last).map(Frame::Line)
     }
 }
 
@@ -168,6 +205,75 @@ mod tests {
             assert_eq!(found[1..], [line("{\"id\":6}")]);
         }
         assert_eq!(frames(8, &[b"12345678\n"]), [line("12345678")]);
+    }
+
+    /// Reads `text` as the pump does; gives the lines and the most that the framer had room for meanwhile.
+    fn read_in(framer: &mut Framer, text: &[u8]) -> (Vec<Bytes>, usize) {
+        let (mut lines, mut most, mut rest) = (Vec::new(), 0, text);
+        while !rest.is_empty() {
+            while let Some(frame) = framer.next_frame() {
+                let Frame::Line(line) = frame else { panic!("{frame:?}") };
+                lines.push(line);
+            }
+            let room = framer.room();
+            assert!(room.capacity() - room.len() >= READ_ROOM);
+            // What a pipe gives at once.
+            let (now, later) = rest.split_at(rest.len().min(READ_ROOM));
+            room.extend_from_slice(now);
+            rest = later;
+            most = most.max(kept(framer));
+        }
+        while let Some(Frame::Line(line)) = framer.next_frame() {
+            lines.push(line);
+        }
+        (lines, most)
+    }
+
+    fn kept(framer: &Framer) -> usize {
+        framer.buffer.capacity() + framer.chunks.iter().map(BytesMut::capacity).sum::<usize>()
+    }
+
+    fn of_length(length: usize) -> Vec<u8> {
+        let mut text = b"{\"x\":\"".to_vec();
+        text.resize(length - 2, b'y');
+        text.extend_from_slice(b"\"}");
+        text
+    }
+
+    #[test]
+    fn a_long_line_needs_little_more_than_itself_and_leaves_nothing_behind() {
+        for length in [READ_ROOM, CHUNK - 1, CHUNK, CHUNK + 1, 1 << 20, 20 << 20] {
+            let mut framer = Framer::new(64 << 20);
+            let whole = of_length(length);
+            let text = [&whole[..], b"\n{}\n", &whole[..], b"\n"].concat();
+            let (lines, most) = read_in(&mut framer, &text);
+            assert_eq!(lines.iter().map(Bytes::len).collect::<Vec<_>>(), [length, 2, length]);
+            assert!(lines[0] == whole && lines[2] == whole, "{length}");
+            assert!(most <= length + 4 * CHUNK, "{length}: room for {most}");
+            for line in lines.into_iter().filter(|line| line.len() > 2 * CHUNK) {
+                let line = line.try_into_mut().expect("a long line shares its buffer with nothing");
+                assert!(line.capacity() < length + READ_ROOM, "{length}: kept in {}", line.capacity());
+            }
+            framer.room();
+            assert!(kept(&framer) <= 2 * READ_ROOM, "{length}: {} are kept", kept(&framer));
+            assert_eq!(framer.held(), 0);
+        }
+    }
+
+    #[test]
+    fn a_line_over_the_limit_is_not_gathered() {
+        let mut framer = Framer::new(1 << 20);
+        let text = of_length(30 << 20);
+        let mut most = 0;
+        for piece in text.chunks(READ_ROOM) {
+            assert_eq!(framer.next_frame(), None);
+            framer.room().extend_from_slice(piece);
+            most = most.max(kept(&framer));
+        }
+        framer.push(b"\n{}\n");
+        assert!(matches!(framer.next_frame(), Some(Frame::TooLong(told)) if told.length == text.len() as u64));
+        assert_eq!(framer.next_frame(), Some(line("{}")));
+        assert!(most < 3 << 20, "{most}");
     }
 
     proptest! {
