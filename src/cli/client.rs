@@ -85,7 +85,7 @@ pub fn with<T>(
     let cache_dir = cache_dir.filter(|_| starts == Starts::Needed);
     let (news, events) = mpsc::unbounded_channel();
     let options = Options { loaded, profile: None, state_dir, cache_dir, shelf, news: Some((news.clone(), events)) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = proxy::reactor()?;
     let result = runtime.block_on(async {
         let Pair { input, output, read, write } = Pair::new()?;
         let served = proxy::run(options, input, output, None);

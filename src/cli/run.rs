@@ -23,7 +23,7 @@ pub fn run(global: &Global) -> anyhow::Result<ExitCode> {
     }
     let (state_dir, cache_dir) = proxy::directories();
     let options = Options { loaded, profile: global.profile.clone(), state_dir, cache_dir, shelf, news: None };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = proxy::reactor()?;
     let served = runtime.block_on(proxy::serve(options));
     // Dropping it would wait for a blocked read or a busy pool thread.
     runtime.shutdown_background();

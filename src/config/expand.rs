@@ -110,6 +110,23 @@ pub fn expand(server: &Server, lookup: &dyn Lookup) -> Result<Launch, ExpandErro
     Ok(Launch { target, secrets, fingerprint })
 }
 
+/// Whether the expansion of a server's references may block: a file or the keyring is among them.
+pub fn may_block(server: &Server) -> bool {
+    let blocks = |text: &Text| {
+        let segments = segments(&text.0).unwrap_or_default();
+        segments.iter().any(|segment| matches!(segment, Segment::Reference(Reference::File(_) | Reference::Keyring(_))))
+    };
+    match &server.transport {
+        Transport::Stdio(stdio) => {
+            let texts = std::iter::once(&stdio.command).chain(&stdio.args).chain(&stdio.cwd);
+            texts.chain(stdio.env.iter().map(|(_, text)| text)).any(blocks)
+        }
+        Transport::Http(http) => {
+            std::iter::once(&http.url).chain(http.headers.iter().map(|(_, text)| text)).any(blocks)
+        }
+    }
+}
+
 struct Expansion<'l> {
     lookup: &'l dyn Lookup,
     secrets: Vec<String>,

@@ -25,7 +25,7 @@ mod units;
 mod walk;
 
 pub use environment::{ProgramError, child_environment, find_program, usual_places};
-pub use expand::{Endpoint, ExpandError, HostLookup, Launch, Lookup, Program, Target, expand};
+pub use expand::{Endpoint, ExpandError, HostLookup, Launch, Lookup, Program, Target, expand, may_block};
 pub use fault::{Fault, Severity};
 pub use find::{LoadError, Loaded, cache_dir, config_path, home_dir, load, read, state_dir};
 pub use keychain::{keyring_delete, keyring_get, keyring_set};

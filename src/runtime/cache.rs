@@ -3,15 +3,16 @@
 //! One file for each set of values that makes a server what it is, named by their digest, so that a changed token or
 //! command is another file. Written beside and renamed, since several proxies share the directory.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::shelf::Shelf;
 use crate::config::Server;
 use crate::engine::catalog::Listing;
 use crate::engine::child::Verdict;
@@ -21,6 +22,23 @@ use crate::wire::method::Revision;
 
 /// Counts writes, for a name for each alone: the last two catalogs of a server may be on their way at the same time.
 static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps what becomes known of the servers of a proxy, beside the message path and one after the other.
+#[derive(Debug)]
+pub struct Cache {
+    dir: PathBuf,
+    /// Of the launch of each server's present life.
+    fingerprints: BTreeMap<String, [u8; 32]>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+/// What is to be written, by server: the last word counts.
+#[derive(Debug, Default)]
+struct Waiting {
+    files: BTreeMap<String, (Arc<Server>, [u8; 32], Box<Known>)>,
+    /// Somebody writes.
+    writing: bool,
+}
 
 /// Of the format below.
 const VERSION: u32 = 1;
@@ -43,10 +61,52 @@ struct File {
     templates: Vec<Box<RawValue>>,
 }
 
+impl Cache {
+    /// Writes into that directory.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), fingerprints: BTreeMap::new(), waiting: Arc::default() }
+    }
+
+    /// A server was started with a launch of that fingerprint.
+    pub fn launched(&mut self, key: &str, fingerprint: [u8; 32]) {
+        self.fingerprints.insert(key.to_owned(), fingerprint);
+    }
+
+    /// Keeps what is known of a server that was started.
+    pub fn keep(&mut self, server: Arc<Server>, known: Box<Known>) {
+        let Some(fingerprint) = self.fingerprints.get(&server.key) else { return };
+        let mut waiting = lock(&self.waiting);
+        waiting.files.insert(server.key.clone(), (server, *fingerprint, known));
+        if !std::mem::replace(&mut waiting.writing, true) {
+            let (dir, waiting) = (self.dir.clone(), Arc::clone(&self.waiting));
+            // One thread for all: twenty servers become ready in the same moment.
+            tokio::task::spawn_blocking(move || write_all(&dir, &waiting));
+        }
+    }
+}
+
+fn write_all(dir: &Path, waiting: &Mutex<Waiting>) {
+    loop {
+        let mut held = lock(waiting);
+        let Some((_, (server, fingerprint, known))) = held.files.pop_first() else {
+            held.writing = false;
+            return;
+        };
+        drop(held);
+        write(dir, &server, &fingerprint, &known);
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    // Nothing panics under it.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What is known of a server from before; `None` if there is nothing, or nothing that can be read.
-pub fn read(dir: &Path, server: &Server, config_path: &Path, shelf: &Shelf) -> Option<Known> {
-    let path = path_of(dir, server, config_path, shelf)?;
-    let text = std::fs::read(&path).ok()?;
+///
+/// `fingerprint` is that of the [`Launch`](crate::config::Launch) of the server.
+pub fn read(dir: &Path, server: &Server, fingerprint: &[u8; 32]) -> Option<Known> {
+    let text = std::fs::read(path_of(dir, server, fingerprint)).ok()?;
     let file: File = match serde_json::from_slice(&text) {
         Ok(file) => file,
         Err(error) => {
@@ -78,9 +138,8 @@ pub fn read(dir: &Path, server: &Server, config_path: &Path, shelf: &Shelf) -> O
 }
 
 /// Keeps what is known of a server. A disk that is full costs a warning.
-pub fn write(dir: &Path, server: &Server, config_path: &Path, known: &Known, shelf: &Shelf) {
-    let Some(path) = path_of(dir, server, config_path, shelf) else { return };
-    if let Err(error) = try_write(dir, &path, server, known) {
+pub fn write(dir: &Path, server: &Server, fingerprint: &[u8; 32], known: &Known) {
+    if let Err(error) = try_write(dir, &path_of(dir, server, fingerprint), server, known) {
         tracing::warn!(server = %server.key, %error, "the catalog can't be cached");
     }
 }
@@ -116,8 +175,7 @@ fn try_write(dir: &Path, path: &Path, server: &Server, known: &Known) -> std::io
     std::fs::rename(&beside, path)
 }
 
-fn path_of(dir: &Path, server: &Server, config_path: &Path, shelf: &Shelf) -> Option<PathBuf> {
-    let launch = super::launch::expand(server, config_path, shelf).ok()?;
-    let digest = data_encoding::HEXLOWER.encode(&launch.fingerprint[..16]);
-    Some(dir.join(format!("{}-{digest}.json", server.key)))
+fn path_of(dir: &Path, server: &Server, fingerprint: &[u8; 32]) -> PathBuf {
+    let digest = data_encoding::HEXLOWER.encode(&fingerprint[..16]);
+    dir.join(format!("{}-{digest}.json", server.key))
 }

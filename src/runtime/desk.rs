@@ -3,12 +3,11 @@
 //! The intent's one `write` is done here and now; everything else is handed to a thread or to the pool.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::cache;
+use super::cache::Cache;
 use super::inflight::Intents;
 use super::ledger::{self, Ledger};
 use super::pump::Event;
@@ -61,8 +60,7 @@ pub enum DeskEvent {
 pub struct Desk {
     intents: Intents,
     ledger: Option<Ledger>,
-    cache_dir: Option<Arc<Path>>,
-    config_path: Arc<Path>,
+    cache: Option<Cache>,
     events: mpsc::UnboundedSender<Event>,
     reload: Option<super::reload::Trigger>,
     /// A failed write is told once.
@@ -75,12 +73,7 @@ const LAST_ROWS: Duration = Duration::from_millis(20);
 impl Desk {
     /// A desk with its files in `state_dir` and `cache_dir`; without a directory, or where one can't be used, it goes
     /// on without, with a warning.
-    pub fn open(
-        state_dir: Option<&Path>,
-        cache_dir: Option<&Path>,
-        config_path: Arc<Path>,
-        events: mpsc::UnboundedSender<Event>,
-    ) -> Self {
+    pub fn open(state_dir: Option<&Path>, cache_dir: Option<&Path>, events: mpsc::UnboundedSender<Event>) -> Self {
         let intents = match state_dir.map(|dir| Intents::open(dir, ledger::unix_now())) {
             Some(Ok(intents)) => intents,
             Some(Err(error)) => {
@@ -99,14 +92,13 @@ impl Desk {
                 None
             }
         });
-        Self {
-            intents,
-            ledger,
-            cache_dir: cache_dir.map(Arc::from),
-            config_path,
-            events,
-            reload: None,
-            intent_failed: false,
+        Self { intents, ledger, cache: cache_dir.map(Cache::new), events, reload: None, intent_failed: false }
+    }
+
+    /// A server runs that was started with a launch of that fingerprint.
+    pub fn launched(&mut self, key: &str, fingerprint: [u8; 32]) {
+        if let Some(cache) = &mut self.cache {
+            cache.launched(key, fingerprint);
         }
     }
 
@@ -202,9 +194,8 @@ impl Desk {
                 }
             }
             Effect::Cache { server, known } => {
-                if let Some(dir) = self.cache_dir.clone() {
-                    let (path, shelf) = (Arc::clone(&self.config_path), shelf.clone());
-                    tokio::task::spawn_blocking(move || cache::write(&dir, &server, &path, &known, &shelf));
+                if let Some(cache) = &mut self.cache {
+                    cache.keep(server, known);
                 }
             }
             Effect::ReadOwn { id, unknown } => self.read_own(hub, id, unknown),

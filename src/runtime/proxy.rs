@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 
 use super::desk::Desk;
 use super::guard::Guard;
+use super::launch::{self, Expanded, Starter};
 use super::process::Spawner;
 use super::pump::{Event, Parts, Pump};
-use super::reload::{self, Watch};
+use super::reload::{self, UNEXPANDED, Watch};
 use super::shelf::Shelf;
 use super::signal::Signals;
 use super::stdio::{HostStreams, PipeIn, PipeOut};
@@ -39,6 +40,16 @@ pub struct Options {
 /// How long calls may wait at the start for the rows of unknown outcomes.
 const ROWS_WAIT: Duration = Duration::from_millis(500);
 
+/// The runtime that a proxy runs on.
+///
+/// # Errors
+/// The system refuses descriptors.
+pub fn reactor() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // Threads of the pool are for moments; an idle one costs memory.
+    builder.enable_all().thread_keep_alive(Duration::from_secs(1)).build()
+}
+
 /// Serves the host on descriptors 0 and 1 until the end.
 ///
 /// # Errors
@@ -65,13 +76,11 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let spawner = Arc::new(Spawner::new(binary, guard.clone()));
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
-    let mut launches = BTreeMap::new();
-    let mut known = Vec::new();
-    for server in &config.servers {
-        let print = super::launch::expand(server, &config.path, &shelf).map_or([0; 32], |launch| launch.fingerprint);
-        launches.insert(server.key.clone(), print);
-        known.push(cache_dir.as_deref().and_then(|dir| cache::read(dir, server, &config.path, &shelf)));
-    }
+    let expanded = launch::first(&config, &shelf).await;
+    let print = |expanded: &Expanded| expanded.as_ref().map_or(UNEXPANDED, |launch| launch.fingerprint);
+    let launches: BTreeMap<_, _> = expanded.iter().map(|(key, expanded)| (key.clone(), print(expanded))).collect();
+    let cached = |server: &config::Server| cache::read(cache_dir.as_deref()?, server, launches.get(&server.key)?);
+    let known = config.servers.iter().map(cached).collect();
     let clock = Clock { instant: Instant::now(), unix: ledger::unix_now() };
     let mut hub = Hub::new(Arc::clone(&config), known, clock, Entropy::new(seed), std::process::id());
     for broken in &loaded.broken {
@@ -80,7 +89,7 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     }
     let (to_events, events) = news.unwrap_or_else(mpsc::unbounded_channel);
     let config_path: Arc<std::path::Path> = config.path.as_path().into();
-    let mut desk = Desk::open(state_dir.as_deref(), cache_dir.as_deref(), Arc::clone(&config_path), to_events.clone());
+    let mut desk = Desk::open(state_dir.as_deref(), cache_dir.as_deref(), to_events.clone());
     if let Some(key) = state_dir.as_deref().and_then(seal_key) {
         hub.set_seal_key(&key);
     }
@@ -104,7 +113,8 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
         control = control::open(to_events.clone(), trigger.clone(), shelf.lines().clone());
         desk.set_reload(trigger);
     }
-    let parts = Parts { hub, input, output, desk, spawner, shelf, config_path, signals, events: (to_events, events) };
+    let starter = Starter::new(spawner, shelf.clone(), config_path, expanded);
+    let parts = Parts { hub, input, output, desk, starter, shelf, signals, events: (to_events, events) };
     Pump::new(parts).run().await;
     drop(control);
     Ok(guard)

@@ -10,9 +10,7 @@ pub(super) use reading::{holds, panic_at};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
-use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -20,7 +18,8 @@ use tokio::task::JoinSet;
 
 use super::child::{Alarm, ChildEvent, ChildIo};
 use super::desk::{Desk, DeskEvent};
-use super::process::{Exit as ProcessExit, Life, Pipes, Start};
+use super::launch::{Started, Starter};
+use super::process::Exit as ProcessExit;
 use super::shelf::Shelf;
 use super::signal::{Signal, Signals};
 use super::stdio::{PipeIn, PipeOut};
@@ -48,7 +47,7 @@ pub enum Event {
     /// At a child.
     Child(ChildEvent),
     /// A start ended.
-    Spawned(Conn, Result<(Box<dyn Life>, Pipes), StartFailure>),
+    Spawned(Conn, Result<Started, StartFailure>),
     /// At the desk: ledger, cache, control, reload.
     Desk(DeskEvent),
 }
@@ -65,9 +64,8 @@ pub struct Pump {
     ready: VecDeque<Conn>,
     host_blocked: bool,
     desk: Desk,
-    spawner: Arc<dyn Start>,
+    starter: Starter,
     shelf: Shelf,
-    config_path: Arc<Path>,
     signals: Option<Signals>,
     events: mpsc::UnboundedReceiver<Event>,
     child_events: mpsc::UnboundedReceiver<ChildEvent>,
@@ -105,12 +103,10 @@ pub struct Parts {
     pub output: PipeOut,
     /// Ledger, cache, control and reload.
     pub desk: Desk,
-    /// Starts processes.
-    pub spawner: Arc<dyn Start>,
+    /// Starts servers.
+    pub starter: Starter,
     /// Secrets that are known.
     pub shelf: Shelf,
-    /// The configuration file.
-    pub config_path: Arc<Path>,
     /// What ends us; `None` for a command that is no server.
     pub signals: Option<Signals>,
     /// Where events come from, and the way to send some.
@@ -130,9 +126,8 @@ impl Pump {
             ready: VecDeque::new(),
             host_blocked: false,
             desk: parts.desk,
-            spawner: parts.spawner,
+            starter: parts.starter,
             shelf: parts.shelf,
-            config_path: parts.config_path,
             signals: parts.signals,
             events: parts.events.1,
             to_events: parts.events.0,
@@ -154,6 +149,8 @@ impl Pump {
         let mut reader_gone = self.output.as_ref().map(|output| Box::pin(output.reader_gone()));
         loop {
             self.turn();
+            // The first lives are on their way.
+            self.starter.forget_first();
             if self.is_done() {
                 break;
             }
@@ -292,13 +289,14 @@ impl Pump {
         }
     }
 
-    fn spawned(&mut self, now: Instant, conn: Conn, result: Result<(Box<dyn Life>, Pipes), StartFailure>) {
-        let (process, pipes) = match result {
+    fn spawned(&mut self, now: Instant, conn: Conn, result: Result<Started, StartFailure>) {
+        let Started { process, pipes, fingerprint } = match result {
             Ok(started) => started,
             Err(failure) => return self.hub.handle_spawned(now, conn, Err(failure)),
         };
         let pid = process.pid();
         let name = self.hub.name_of(conn).to_owned();
+        self.desk.launched(&name, fingerprint);
         let limit = self.hub.max_message();
         let io = ChildIo::start(
             conn,
@@ -370,12 +368,7 @@ impl Pump {
         while let Some(effect) = self.hub.poll_effect() {
             match effect {
                 Effect::Spawn { conn, server } => {
-                    let start = super::launch::start(
-                        server,
-                        Arc::clone(&self.config_path),
-                        Arc::clone(&self.spawner),
-                        self.shelf.clone(),
-                    );
+                    let start = self.starter.start(server);
                     let events = self.to_events.clone();
                     self.tasks.spawn(async move {
                         let alarm = Alarm::new(events.clone(), move || Event::Spawned(conn, Err(start_broke())));

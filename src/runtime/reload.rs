@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// It counts as saved when size and time have stood still for so long.
 const STILL: Duration = Duration::from_millis(250);
 
+/// In place of a fingerprint, of a server whose references could not be expanded.
+pub const UNEXPANDED: [u8; 32] = [0; 32];
+
 /// What the watcher needs.
 #[derive(Debug)]
 pub struct Watch {
@@ -51,7 +54,7 @@ pub struct Watch {
     pub profile: Option<String>,
     /// Digest of what is in force.
     pub digest: [u8; 32],
-    /// Fingerprints of the servers in force, by key.
+    /// Fingerprints of the servers in force, by key; one that is missing is not known.
     pub launches: BTreeMap<String, [u8; 32]>,
     /// Whether the file is looked at by itself.
     pub watch: bool,
@@ -135,10 +138,10 @@ async fn prepare(state: &mut Watch, loaded: Loaded) -> Option<Reloaded> {
         let mut incoming = Vec::new();
         for server in &loaded.config.servers {
             // A reference that can't be expanded is that server's fault alone: its start will say so.
-            let print = launch::expand(server, &path, &shelf).map_or([0; 32], |launch| launch.fingerprint);
-            let same_launch = before.get(&server.key).is_none_or(|old| *old == print && print != [0; 32]);
+            let print = launch::expand(server, &path, &shelf).map_or(UNEXPANDED, |launch| launch.fingerprint);
+            let same_launch = before.get(&server.key).is_none_or(|old| *old == print && print != UNEXPANDED);
             let fresh = before.get(&server.key) != Some(&print);
-            let known = cache_dir.as_deref().filter(|_| fresh).and_then(|dir| cache::read(dir, server, &path, &shelf));
+            let known = cache_dir.as_deref().filter(|_| fresh).and_then(|dir| cache::read(dir, server, &print));
             after.insert(server.key.clone(), print);
             incoming.push(Incoming { server: Arc::new(server.clone()), same_launch, known });
         }
