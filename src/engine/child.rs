@@ -68,8 +68,8 @@ pub struct Child {
     pub verdict: Option<Verdict>,
     /// It asks while several calls run: under a modern host one runs at a time.
     pub interactive: bool,
-    /// It ended on the first message of its last life, and is tried with the other one.
-    pub tried_other: bool,
+    /// Lives in a row that ended on their first message.
+    pub greeting_ends: u32,
     /// The log level that a modern host's requests set, a place in `LOG_LEVELS`.
     pub level: Option<usize>,
     /// It does not answer pings.
@@ -244,7 +244,7 @@ impl Child {
             record: Record::default(),
             verdict: None,
             interactive: false,
-            tried_other: false,
+            greeting_ends: 0,
             level: None,
             no_ping: false,
             last_used: now,

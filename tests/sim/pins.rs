@@ -1,11 +1,13 @@
 //! Faults that the schedules and the exploration found, each as the shortest script that shows it.
 
+use std::time::Duration;
+
 use mcp_proxy::engine::child::Conn;
 use mcp_proxy::engine::hub::Command;
 
 use super::act::Act;
 use super::child::How;
-use super::config::{Common, Table};
+use super::config::{Common, Table, known};
 use super::explore::ready;
 use super::host::Form;
 use super::schedule::{finish, settle};
@@ -217,6 +219,100 @@ fn a_child_that_refuses_every_revision_is_given_up() {
         world.apply(&Act::Deliver(conn));
     }
     panic!("it is asked again and again");
+}
+
+/// Lets the process of `a`, which has just been started, read its greeting; tells the method, and lets it end on it.
+fn greeted_and_gone(world: &mut World) -> String {
+    let conn = conn(world, "a");
+    world.apply(&Act::Spawned(conn));
+    reach(world, "a");
+    let method = world.procs[&conn].todo[0].method.clone();
+    world.apply(&Act::Dies(conn, 1));
+    world.apply(&Act::Gone(conn));
+    world.apply(&Act::Reaped(conn));
+    method
+}
+
+/// Waits for the restart of `a`, which has to come after a pause.
+fn restarted(world: &mut World) {
+    assert_eq!(world.hub.state_of("a"), Some("backoff"));
+    while world.procs.is_empty() {
+        assert!(world.tick(), "it is never started again");
+    }
+}
+
+#[test]
+fn a_server_that_ends_on_its_greeting_is_greeted_in_the_other_way_once() {
+    let mut world = fresh(|_| {});
+    world.apply(&Act::Initialize(0));
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    // At once, for this was no crash.
+    assert_eq!(greeted_and_gone(&mut world), "server/discover");
+    restarted(&mut world);
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    restarted(&mut world);
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    assert_eq!(world.hub.state_of("a"), Some("failed"), "three attempts were allowed");
+    finish(&mut world, true);
+}
+
+#[test]
+fn the_end_of_a_server_that_is_known_to_be_legacy_is_a_crash() {
+    let mut world = World::new(vec![Table::new("a")], Common::default(), vec![Some(known(1))], 1);
+    world.apply(&Act::Initialize(0));
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    restarted(&mut world);
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    restarted(&mut world);
+    // It may have been replaced by one that is modern; that start counts, too.
+    assert_eq!(greeted_and_gone(&mut world), "server/discover");
+    assert_eq!(world.hub.state_of("a"), Some("failed"), "three attempts were allowed");
+    finish(&mut world, true);
+}
+
+#[test]
+fn a_server_that_was_ready_and_fails_at_its_next_start_is_greeted_as_before() {
+    let mut world = ready();
+    let old = conn(&world, "a");
+    world.apply(&Act::Dies(old, 1));
+    world.apply(&Act::Gone(old));
+    world.apply(&Act::Reaped(old));
+    while world.procs.len() < 2 {
+        assert!(world.tick(), "it is never started again");
+    }
+    assert_eq!(greeted_and_gone(&mut world), "initialize");
+    assert_eq!(world.hub.state_of("a"), Some("backoff"), "that is a crash, too");
+    finish(&mut world, true);
+}
+
+#[test]
+fn a_clock_that_jumps_ends_what_is_due_and_nothing_else() {
+    let mut world = ready();
+    world.apply(&call("call"));
+    reach(&mut world, "a");
+    let lives = world.procs.len();
+    world.apply(&Act::Wait(Duration::from_secs(30 * 24 * 3600)));
+    assert!(world.watch.open.is_empty(), "its time is long over");
+    settle(&mut world);
+    assert_eq!((world.hub.state_of("a"), world.hub.state_of("b")), (Some("ready"), Some("ready")));
+    // And back, behind the moment at which it became ready.
+    world.now = world.base;
+    world.apply(&Act::Call("b".to_owned(), Form::plain("call", 2)));
+    world.apply(&Act::List("tools"));
+    settle(&mut world);
+    assert!(world.watch.open.is_empty());
+    // Also between the end of a life and its next one.
+    let old = conn(&world, "a");
+    world.apply(&Act::Dies(old, 1));
+    world.apply(&Act::Gone(old));
+    world.apply(&Act::Reaped(old));
+    world.apply(&Act::Wait(Duration::from_secs(365 * 24 * 3600)));
+    settle(&mut world);
+    assert_eq!((world.hub.state_of("a"), world.procs.len()), (Some("ready"), lives));
+    world.apply(&Act::Call("a".to_owned(), Form::plain("look", 3)));
+    settle(&mut world);
+    assert!(world.watch.open.is_empty());
+    finish(&mut world, true);
 }
 
 /// A world whose host has arrays, with the child of one call.

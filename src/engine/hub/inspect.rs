@@ -101,6 +101,7 @@ fn hash_child(child: &Child, now: Instant, to: &mut impl Hasher) {
         State::Starting => 5.hash(to),
     }
     (child.generation, child.next_wire, child.start_when_gone, child.restart.failures(), child.no_ping).hash(to);
+    (child.verdict, child.greeting_ends).hash(to);
     (ahead(now, Some(child.restart.forward(now))), &child.facts, &child.listing, child.listed).hash(to);
     (child.part.is_some(), child.pagers.len(), &child.config.key).hash(to);
     for pager in &child.pagers {

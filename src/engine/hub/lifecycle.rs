@@ -140,7 +140,7 @@ impl Hub {
         child.record.up_since = Some(wall);
         child.record.start_took = child.record.started.map(|at| now.saturating_duration_since(at));
         child.no_ping = false;
-        child.tried_other = false;
+        child.greeting_ends = 0;
         if let Some(link) = &mut child.link {
             link.phase = Phase::Ready;
         }
@@ -268,17 +268,30 @@ impl Hub {
     }
 
     /// Some servers end on a first message that they do not know: once, and without counting it as a crash, such a one
-    /// is started again and greeted in the other way.
+    /// is started again and greeted in the other way (`PROTOCOL.md` 2.5).
+    ///
+    /// One that was ready before when it was greeted so, in this process or by the cache, knows that message: its end
+    /// is a crash like any other. Only if it ends on it again is its next start, which counts as well, greeted in the
+    /// other way, for it may be another version by now.
     fn try_the_other_era(&mut self, now: Instant, conn: Conn) -> bool {
+        let stopping = self.stopping.is_some();
         let child = self.child_mut(conn.server);
         let probed = child.link.as_ref().is_some_and(|link| link.era == Era::Modern);
         let decided = child.config.protocol != crate::config::Protocol::Auto;
-        if decided || self.stopping.is_some() || std::mem::replace(&mut self.child_mut(conn.server).tried_other, true) {
-            self.child_mut(conn.server).verdict = None;
+        let known = child.facts.as_ref().is_some_and(|facts| facts.revision.is_legacy() != probed);
+        child.greeting_ends = child.greeting_ends.saturating_add(1);
+        let enough = if known { 2 } else { 1 };
+        if decided || stopping || child.greeting_ends < enough {
             return false;
         }
-        let child = self.child_mut(conn.server);
+        if child.greeting_ends > enough {
+            child.verdict = None;
+            return false;
+        }
         child.verdict = Some(if probed { Verdict::LegacyOnly } else { Verdict::ModernOnly });
+        if known {
+            return false;
+        }
         tracing::info!(server = %child.config.key, "it ended on the first message; it is started once more and greeted in the other way");
         self.start(now, conn.server);
         true
