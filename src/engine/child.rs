@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::catalog::{Listing, Part};
 use super::facts::{Facts, ServerCapabilities};
 use super::hub::Known;
-use super::link::{Call, Link};
+use super::link::{Call, Link, Purpose};
 use super::listing::{Kind, Pager};
 use super::outcome::Exit;
 use super::restart::Restart;
@@ -267,6 +267,18 @@ impl Child {
             Waiting::Unrouted { frame, .. } => frame.len(),
         });
         self.link.as_ref().map_or(0, |link| link.outbox.bytes()) + waiting.sum::<usize>()
+    }
+
+    /// Bytes of the host's lines that are kept for it: as [`Child::unsent_bytes`], and of calls under way that may have
+    /// to be written in another form.
+    pub fn kept_bytes(&self) -> usize {
+        let calls = self.link.iter().flat_map(|link| link.pending.values()).map(|pending| match &pending.purpose {
+            Purpose::Call(call) => call.frame.len(),
+            _ => 0,
+        });
+        // What is unsent is a slice of the line that is kept.
+        let unsent = self.link.as_ref().map_or(0, |link| link.outbox.bytes());
+        self.unsent_bytes() + calls.sum::<usize>().saturating_sub(unsent)
     }
 
     /// The next number for a request to it.

@@ -111,6 +111,8 @@ pub struct Hub {
     /// Rows of the ledger that are unresolved, as far as known; for `status`.
     unknown: BTreeSet<OutcomeId>,
     about: About,
+    /// Bytes that may wait in all.
+    room: usize,
     /// Until then calls that are written down wait for the rows of earlier lives.
     rows_until: Option<Instant>,
     /// Servers that were left out because of a fault in their tables.
@@ -265,7 +267,7 @@ const FINISH: Duration = Duration::from_secs(1);
 const CHILD_ROOM: usize = 8 << 20;
 /// A longer line of the host is let go as soon as it was written to its child.
 const FRAME_KEPT: usize = 4 << 10;
-/// What may wait for the host of all children.
+/// What may wait in all, for the host and for all children, beyond one message.
 const TOTAL_ROOM: usize = 512 << 20;
 
 impl Hub {
@@ -305,6 +307,7 @@ impl Hub {
             junk: (None, 0),
             unknown: BTreeSet::new(),
             about: About { pid, started_at: clock.unix },
+            room: TOTAL_ROOM,
             rows_until: None,
             broken: Vec::new(),
             recent: Recent::default(),
@@ -369,18 +372,31 @@ impl Hub {
     pub fn wants_child(&self, conn: Conn) -> bool {
         let own = self.out_of.get(conn.server.0).copied().unwrap_or_default();
         let back = self.link_of(conn).map_or(0, |link| link.outbox.bytes());
-        own < CHILD_ROOM && back < CHILD_ROOM + self.config.proxy.max_message && self.out.bytes() < TOTAL_ROOM
+        own < CHILD_ROOM && back < CHILD_ROOM + self.config.proxy.max_message && self.out.bytes() < self.room
     }
 
     /// Whether what waits for all pipes leaves room, `held` bytes of lines that are not yet whole included.
     pub fn has_room(&self, held: usize) -> bool {
         let back = self.children.iter().map(Child::unsent_bytes).sum::<usize>();
-        self.out.bytes() + back + held < TOTAL_ROOM
+        self.out.bytes() + back + held < self.room
+    }
+
+    /// Whether another line of the host may be kept: not while those that are reach the bound. So it is passed by the
+    /// largest single line at most.
+    fn has_room_for_calls(&self) -> bool {
+        let kept = self.children.iter().map(Child::kept_bytes).sum::<usize>();
+        let asked = self.asked.values().map(calls::Asked::bytes).sum::<usize>();
+        self.out.bytes() + kept + asked < self.room
+    }
+
+    /// Sets another bound for all that waits than `DESIGN.md` P8 does; for tests of that bound.
+    pub fn set_room(&mut self, bytes: usize) {
+        self.room = bytes;
     }
 
     /// Whether more of the host may be read: not while it leaves a mass of answers unread.
     pub fn wants_host(&self) -> bool {
-        self.out.bytes() < TOTAL_ROOM
+        self.out.bytes() < self.room
     }
 
     /// When [`Hub::handle_timeout`] is due.

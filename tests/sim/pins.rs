@@ -286,6 +286,51 @@ fn a_server_that_was_ready_and_fails_at_its_next_start_is_greeted_as_before() {
 }
 
 #[test]
+fn what_waits_for_children_in_all_is_bounded() {
+    let mut world = ready();
+    world.hub.set_room(400);
+    let of = |key: &str| Act::Call(key.to_owned(), Form::plain("call", 1));
+    let first = world.watch.requests.len();
+    let refused = |world: &World| world.watch.requests[first..].iter().filter(|request| request.never).count();
+    for _ in 0..8 {
+        world.apply(&of("a"));
+    }
+    let busy = refused(&world);
+    assert!((1..8).contains(&busy), "{busy} of 8 calls are busy");
+    assert!(world.watch.stats.of("unavailable") > 0);
+    // The bound is that of all: another child has no room either, and an answer is told at once.
+    world.apply(&of("b"));
+    assert_eq!(refused(&world), busy + 1);
+    settle(&mut world);
+    world.apply(&of("b"));
+    settle(&mut world);
+    assert_eq!(refused(&world), busy + 1, "there is room again");
+    assert!(world.watch.requests.iter().all(|request| request.answers == 1));
+    finish(&mut world, true);
+}
+
+#[test]
+fn what_waits_for_the_host_in_all_is_bounded() {
+    let mut world = ready();
+    world.hub.set_room(400);
+    let conns = ["a", "b"].map(|key| conn(&world, key));
+    let mut calls = 0;
+    while world.hub.wants_host() {
+        assert!(calls < 20, "answers wait without bound");
+        world.apply(&Act::Call(["a", "b"][calls % 2].to_owned(), Form::plain("call", 1)));
+        let conn = reach(&mut world, ["a", "b"][calls % 2]);
+        world.apply(&Act::Answers(conn, 0, How::Well));
+        world.apply(&Act::Deliver(conn));
+        calls += 1;
+    }
+    assert!(calls > 1 && !world.hub.has_room(0));
+    assert!(conns.iter().all(|conn| !world.hub.wants_child(*conn)), "no child is read on");
+    world.apply(&Act::HostReads(Amount::All));
+    assert!(world.hub.wants_host() && conns.iter().all(|conn| world.hub.wants_child(*conn)));
+    finish(&mut world, true);
+}
+
+#[test]
 fn a_clock_that_jumps_ends_what_is_due_and_nothing_else() {
     let mut world = ready();
     world.apply(&call("call"));

@@ -39,6 +39,13 @@ pub(super) struct Asked {
     pub(super) until: Instant,
 }
 
+impl Asked {
+    /// Bytes of the host's line that is kept for it.
+    pub(super) fn bytes(&self) -> usize {
+        self.call.frame.len()
+    }
+}
+
 impl Hub {
     pub(super) fn call_tool(&mut self, now: Instant, request: Request) {
         let Some(name) = text_at(&request.frame, request.params.name.as_ref()) else {
@@ -310,14 +317,18 @@ impl Hub {
     /// Sends a call, or lets it wait for its server, or refuses it.
     pub(super) fn offer(&mut self, now: Instant, server: ServerId, call: Box<Call>) {
         let limit = self.config.proxy.max_message + super::CHILD_ROOM;
+        // Of short lines only those are counted that were not written: the sum over all is not for each small call.
+        let long = call.frame.len() > super::FRAME_KEPT;
+        let has_room = if long { self.has_room_for_calls() } else { self.has_room(0) };
         let child = self.child_mut(server);
+        let of_child = if long { child.kept_bytes() } else { child.unsent_bytes() };
         child.last_used = now;
         let max = child.config.max_pending;
         let busy = if child.is_full() {
             Some(format!("{max} requests are under way (max_pending)"))
-        } else if child.unsent_bytes() + call.frame.len() > limit {
-            Some("it does not read, and what waits for it has reached its bound".to_owned())
-        } else if !self.has_room(call.frame.len()) {
+        } else if of_child + call.frame.len() > limit {
+            Some("what waits for it, or is under way to it, has reached its bound".to_owned())
+        } else if !has_room {
             Some("what waits for all servers and for you has reached its bound".to_owned())
         } else {
             None
