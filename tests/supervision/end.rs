@@ -72,6 +72,28 @@ fn f02_twenty_reloads_leave_as_many_children_as_are_configured() {
 }
 
 #[test]
+fn f02_twenty_hosts_one_after_the_other_leave_nothing_of_the_last() {
+    let mut host = Setup::new().server("a", "").tuned("b", "ignore_eof ignore_term", "stop_grace = \"100ms\"").open();
+    for round in 1..=20 {
+        for server in ["a", "b"] {
+            host.call(&format!("{server}__echo"), "{}").result();
+            assert_eq!(host.pids(server).len(), round, "one process for each host");
+        }
+        // The proxy and one process of each server; the guard has no environment to be known by.
+        host.until("live children are those of the configuration", || host.living().len() == 3);
+        let pid = host.pid;
+        // Every other one goes without a word.
+        if round % 2 == 0 {
+            host.was_killed();
+            host.signal(Signal::KILL);
+            host.exit();
+        }
+        host = host.restart().open();
+        assert_ne!(host.pid, pid);
+    }
+}
+
+#[test]
 fn f03_fifty_first_calls_to_a_lazy_child_start_one_process() {
     // The first run fills the cache, so that the second knows the name without a process.
     let setup = Setup::new().tuned("lazy", "slowinit=1000", "start = \"lazy\"");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::crash::ALWAYS;
-use crate::harness::{SOON, Setup, kill};
+use crate::harness::{Host, SOON, Setup, kill};
 
 #[test]
 fn a_system_without_processes_or_descriptors_to_spare_is_tried_again() {
@@ -158,6 +158,42 @@ fn without_any_directory_to_write_to_calls_still_go_through() {
     host.call("x__write", "{}").result();
     host.call("x__kill", "{}").error(-31010);
     host.call("x__write", "{}").result();
+}
+
+/// Loses calls, fills the log, changes what is cached, and looks that everything works.
+fn busy_day(host: &mut Host) {
+    for round in 0..10 {
+        host.call("x__write", &format!(r#"{{"round":{round},"text":"{}"}}"#, "w".repeat(3000))).result();
+        host.call("x__flood_stderr", r#"{"bytes":20000,"line":100}"#).result();
+        host.call("x__noise", r#"{"kind":"text","n":50}"#).result();
+        host.call("x__die_before_reply", &format!(r#"{{"code":3,"round":{round}}}"#)).error(-31010);
+        host.call("x__echo", "{}").result();
+    }
+    host.ask("ping", "{}").result();
+    assert!(host.names("tools").iter().any(|name| name == "x__echo"));
+    assert!(host.lives());
+}
+
+#[test]
+fn f46_a_full_disk_stops_nothing() {
+    // Every file ends at 4 KiB: the log, the in-flight file, the ledger, the cache.
+    let restart = r#"restart = { min = "10ms", max = "20ms", attempts = 100 }"#;
+    let setup = Setup::new().proxy(ALWAYS).after("trap '' XFSZ; ulimit -f 8").tuned("x", "tools=50", restart);
+    let log = setup.path("proxy.log");
+    let mut host = setup.table(&format!("[log]\nfile = {:?}\nlevel = \"debug\"", log.display())).open();
+    busy_day(&mut host);
+    // A ledger that takes nothing may be asked all the same.
+    host.ask("resources/read", r#"{"uri":"mcp-proxy://unknown"}"#).result();
+    let full = std::fs::read_dir(host.path("")).unwrap().flatten();
+    let full = full.filter(|entry| entry.file_name().to_string_lossy().starts_with("proxy.log"));
+    assert_eq!(full.map(|entry| entry.metadata().unwrap().len()).collect::<Vec<_>>(), [4096], "it was full");
+}
+
+#[test]
+fn f46_a_log_on_a_full_device_stops_nothing() {
+    let restart = r#"restart = { min = "10ms", max = "20ms", attempts = 100 }"#;
+    let setup = Setup::new().proxy(ALWAYS).after("exec 2>/dev/full").tuned("x", "", restart);
+    busy_day(&mut setup.table("[log]\nlevel = \"debug\"").open());
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Setup {
     servers: String,
     socket: bool,
     pub(super) launched: bool,
+    /// What a shell does before it becomes the proxy.
+    shell: Option<&'static str>,
     pub(super) log_unread: bool,
     pub(super) env: Vec<(String, String)>,
     flags: Vec<String>,
@@ -36,7 +38,7 @@ impl Setup {
         std::fs::create_dir(dir.path().join("home")).unwrap();
         let (proxy, servers) = (String::new(), String::new());
         let (env, flags) = (Vec::new(), Vec::new());
-        Self { dir, proxy, servers, socket: false, launched: false, log_unread: false, env, flags }
+        Self { dir, proxy, servers, socket: false, launched: false, shell: None, log_unread: false, env, flags }
     }
 
     /// Adds a line to the table `[proxy]`.
@@ -87,6 +89,13 @@ impl Setup {
         self
     }
 
+    /// A shell does this before it becomes the proxy.
+    #[allow(dead_code, reason = "not every test of the whole proxy needs it")]
+    pub(crate) fn after(mut self, script: &'static str) -> Self {
+        self.shell = Some(script);
+        self
+    }
+
     /// Adds a flag to `mcp-proxy run`.
     #[allow(dead_code, reason = "not every test of the whole proxy needs it")]
     pub(crate) fn flag(mut self, flag: &str) -> Self {
@@ -113,7 +122,11 @@ impl Setup {
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let config = self.write_config();
         let home = self.dir.path().join("home");
-        let mut command = if self.launched {
+        let mut command = if let Some(script) = self.shell {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &format!(r#"{script}; exec "$@""#), "sh", PROXY]);
+            shell
+        } else if self.launched {
             let mut shell = Command::new("/bin/sh");
             // A job in the background has no stdin but what is given to it.
             shell.args(["-c", r#"exec 3<&0; "$@" <&3 3<&- & wait"#, "sh", PROXY]);
