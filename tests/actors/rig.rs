@@ -1,5 +1,6 @@
 //! A host, children and the pump between them, all in one process.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use mcp_proxy::config::parse;
 use mcp_proxy::engine::hub::{Clock, Entropy, Hub};
 use mcp_proxy::engine::outcome::UnixMs;
 use mcp_proxy::runtime::desk::Desk;
+use mcp_proxy::runtime::launch::Starter;
 use mcp_proxy::runtime::process::{Exit, Later, Life, Pipes, Spawn, SpawnError, Start};
 use mcp_proxy::runtime::pump::{Parts, Pump};
 use mcp_proxy::runtime::shelf::Shelf;
@@ -93,15 +95,15 @@ impl Proxy {
         let (tell, starts) = mpsc::unbounded_channel();
         let events = mpsc::unbounded_channel();
         let config_path: Arc<Path> = Path::new("actors.toml").into();
+        let shelf = Shelf::new();
         let desk = Desk::open(None, None, Arc::clone(&config_path), events.0.clone());
         let pump = Pump::new(Parts {
             hub,
             input: PipeIn::Pipe(input),
             output: PipeOut::Pipe(output),
             desk,
-            spawner: Arc::new(Stage(tell)),
-            shelf: Shelf::new(),
-            config_path,
+            starter: Starter::new(Arc::new(Stage(tell)), shelf.clone(), config_path, BTreeMap::new()),
+            shelf,
             signals: None,
             events,
         });
