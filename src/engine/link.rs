@@ -84,7 +84,7 @@ pub enum Phase {
 }
 
 /// What a piece of the outbox belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChildTag {
     /// A request of that number.
     Request(WireId),

@@ -192,10 +192,39 @@ fn r74_an_outcome_that_comes_meanwhile_is_kept() {
     let asked = m.parks(1);
     m.done(&wire);
     assert!(m.told().is_empty());
+    assert_eq!(m.sent(), [json!({ "jsonrpc": "2.0", "id": 1, "result": { "action": "cancel" } })]);
     m.retry(8, "t", &asked["result"]["requestState"], json!({ "q1": accepted() }));
     let answer = m.answer();
     assert_eq!(answer["result"]["content"][0]["text"], "done");
     assert!(m.sent().is_empty());
+}
+
+#[test]
+fn a_call_that_ends_with_its_questions_open_leaves_none() {
+    let mut m = Machine::modern_before_legacy();
+    let wire = m.call(7, "t").unwrap();
+    m.parks(1);
+    m.done(&wire);
+    let cancelled = json!({ "jsonrpc": "2.0", "id": 1, "result": { "action": "cancel" } });
+    assert_eq!(m.sent(), [cancelled.clone()], "the server is not left without a word");
+    // The same while somebody waits.
+    let wire = m.call(8, "t").unwrap();
+    m.asks(2);
+    m.done(&wire);
+    assert_eq!(m.answer()["id"], 8);
+    assert_eq!(m.sent()[0]["id"], 2);
+}
+
+#[test]
+fn a_question_is_of_no_call_that_its_server_has_not_seen() {
+    let mut m = Machine::modern_before_legacy();
+    m.host(json!({ "id": 7, "method": "tools/call", "params": { "name": "s__t", "arguments": {} } }));
+    // The call stands in our own queue still.
+    m.asks(1);
+    let sent = m.sent();
+    assert_eq!((&sent[0]["method"], code(&sent[1])), (&json!("tools/call"), -32602));
+    m.pass(Duration::from_millis(25));
+    assert!(m.told().is_empty());
 }
 
 #[test]

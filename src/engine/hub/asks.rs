@@ -1,5 +1,6 @@
 //! Whose question it is: attribution, the one running call of a child that asks, and roots (`PROTOCOL.md` 5.3).
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::Hub;
@@ -7,7 +8,7 @@ use super::from_host::Request;
 use super::parked::covered;
 use crate::engine::child::{Conn, ServerId, State, Waiting};
 use crate::engine::era::Era;
-use crate::engine::link::{Answers, Call, Purpose};
+use crate::engine::link::{Answers, Call, ChildTag, Purpose};
 use crate::engine::seal::{Kind, State as Sealed};
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
@@ -45,9 +46,14 @@ impl Hub {
         params: &Params,
     ) -> Option<WireId> {
         let link = self.link_of(conn)?;
+        // What the child has not seen a byte of did not make it ask.
+        let unseen: BTreeSet<ChildTag> = link.outbox.unsent().collect();
         let mut idle = Vec::new();
         let mut asking = Vec::new();
         for (wire, pending) in &link.pending {
+            if unseen.contains(&ChildTag::Request(*wire)) {
+                continue;
+            }
             if let Purpose::Call(call) = &pending.purpose
                 && let (Some(sender), true) = (&call.modern, may_ask(call.method))
             {

@@ -25,12 +25,12 @@ impl Hub {
         envelope: &Envelope,
     ) -> bool {
         let Some(number) = call.parked else { return false };
+        self.refuse_rest(number);
         let Some(parked) = self.parked.get_mut(&number) else { return false };
         if parked.attached {
             self.consume(number);
             return false;
         }
-        parked.open.clear();
         parked.expires = now + INTERACTION;
         parked.end = Some(End::Answered(Box::new(call.clone()), line.clone(), envelope.clone()));
         if let Some(outcome) = call.outcome {
@@ -51,9 +51,9 @@ impl Hub {
     /// A parked call was lost: the retry is told. `false`: somebody waits now.
     pub(in crate::engine::hub) fn keep_loss(&mut self, call: &Call, error: &RpcError) -> bool {
         let Some(number) = call.parked else { return false };
+        self.refuse_rest(number);
         match self.parked.get_mut(&number) {
             Some(parked) if !parked.attached => {
-                parked.open.clear();
                 parked.end = Some(End::Error(error.clone()));
                 true
             }
@@ -100,9 +100,16 @@ impl Hub {
     /// The request that waits for a parked call was cancelled: the record goes with it.
     pub(in crate::engine::hub) fn forget_parked(&mut self, call: &Call) {
         let Some(number) = call.parked else { return };
+        self.refuse_rest(number);
+        if self.parked.contains_key(&number) {
+            self.consume(number);
+        }
+    }
+
+    /// A call is over while questions of it are open: its child gets a word for each, so that nothing waits for one.
+    fn refuse_rest(&mut self, number: u64) {
         if let Some(parked) = self.parked.get_mut(&number) {
             let (conn, open) = (parked.conn, std::mem::take(&mut parked.open));
-            self.consume(number);
             self.refuse_open(conn, open.into_values());
         }
     }
