@@ -18,3 +18,5 @@ mod rig;
 mod rounds;
 #[path = "era/spec.rs"]
 mod spec;
+#[path = "era/tasks.rs"]
+mod tasks;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::listing::Kind;
-pub use super::repair::{Fix, RenderClass, Repair, TaskSupport};
+pub use super::repair::{Execution, Fix, RenderClass, Repair, TaskSupport};
 use super::uri::{Score, original_uri};
 pub use part::{Entry, Listing, Part, build_part};
 pub use rules::{Unmatched, hiding_rule};

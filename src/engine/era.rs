@@ -5,8 +5,9 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::convert::Members;
-use super::facts::HostCapabilities;
+use super::facts::{EXTENSIONS, HostCapabilities};
 use super::session::Client;
+use super::task::RELATED;
 use crate::wire::code::{self, RpcError};
 use crate::wire::json as text;
 use crate::wire::meta;
@@ -31,7 +32,7 @@ pub const MODERN: Revision = Revision::V2026_07_28;
 pub struct Sender {
     /// What the host can do.
     pub capabilities: HostCapabilities,
-    /// The same, as it was spelled.
+    /// The same, as it was spelled, without extensions that we can't relay.
     pub spelled: String,
     /// Place in [`LOG_LEVELS`] from which on it wants log messages.
     pub level: Option<usize>,
@@ -89,12 +90,26 @@ pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
     };
     Ok(Sender {
         capabilities: HostCapabilities::read(capabilities),
-        spelled: text::get(line, at.clone(), meta::CAPABILITIES)
-            .map(|at| String::from_utf8_lossy(&line[at]).into_owned())
-            .unwrap_or_default(),
+        spelled: relayed(capabilities).unwrap_or_else(|| {
+            let spelled = text::get(line, at.clone(), meta::CAPABILITIES);
+            spelled.map(|at| String::from_utf8_lossy(&line[at]).into_owned()).unwrap_or_default()
+        }),
         level,
         client: Client { name: client("name"), version: client("version") },
     })
+}
+
+/// The capabilities without extensions that we do not know: what those add we would handle wrongly. `None`: it has none.
+fn relayed(capabilities: &Value) -> Option<String> {
+    let extensions = capabilities.get("extensions")?.as_object()?;
+    if extensions.keys().all(|name| EXTENSIONS.contains(&name.as_str())) {
+        return None;
+    }
+    let mut capabilities = capabilities.clone();
+    if let Some(extensions) = capabilities.get_mut("extensions").and_then(Value::as_object_mut) {
+        extensions.retain(|name, _| EXTENSIONS.contains(&name.as_str()));
+    }
+    Some(capabilities.to_string())
 }
 
 /// The members that a complete modern result begins with, without a comma at the end.
@@ -127,7 +142,8 @@ pub fn to_modern(line: &[u8], result: &Range<usize>, hints: Hints, server_info: 
     let gone = ["resultType", "ttlMs", "cacheScope"];
     meta::edit_object(line, result, &gone, &complete_members(hints, info), edits);
     if let Some(meta) = meta {
-        meta::edit_object(line, &meta, &[meta::SERVER], &format!(r#""{}":{server_info}"#, meta::SERVER), edits);
+        let gone = [meta::SERVER, RELATED];
+        meta::edit_object(line, &meta, &gone, &format!(r#""{}":{server_info}"#, meta::SERVER), edits);
     }
 }
 
@@ -243,6 +259,12 @@ mod tests {
         let open = good.strip_suffix('}').unwrap();
         let bad = format!("{open},\"io.modelcontextprotocol/logLevel\":\"loud\"}}");
         assert_eq!(code(&bad), -32602);
+        let more = good.replace(
+            r#"{"elicitation":{}}"#,
+            r#"{"extensions":{"com.example/x":{},"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#,
+        );
+        let told = sender(more.as_bytes(), &(0..more.len())).unwrap().spelled;
+        assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#, "r61");
         assert!(is_modern(good.as_bytes(), Some(&(0..good.len()))));
         assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..18))));
     }

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::task::EXTENSION as TASKS;
 use crate::wire::method::Revision;
 
 /// What is known of a child, live or from the cache.
@@ -46,6 +47,8 @@ pub struct ServerCapabilities {
     pub tasks_list: bool,
     /// It cancels tasks.
     pub tasks_cancel: bool,
+    /// It may make tasks of calls by itself: the extension of 2026-07-28.
+    pub tasks_extension: bool,
     /// It has MCP Apps.
     pub ui: bool,
 }
@@ -69,12 +72,16 @@ pub struct HostCapabilities {
     pub elicitation_url: bool,
     /// Its `tasks` capability, as JSON text.
     pub tasks: Option<String>,
+    /// It knows tasks of the extension, on a modern request.
+    pub tasks_extension: bool,
     /// Its `extensions["io.modelcontextprotocol/ui"]`, as JSON text.
     pub ui: Option<String>,
 }
 
 /// The extension of MCP Apps.
 const UI: &str = "io.modelcontextprotocol/ui";
+/// The extensions that we relay, and tell of.
+pub const EXTENSIONS: [&str; 2] = [UI, TASKS];
 
 // === impl ServerCapabilities ===
 
@@ -98,6 +105,7 @@ impl ServerCapabilities {
             tasks_call: under("/tasks/requests/tools/call"),
             tasks_list: under("/tasks/list"),
             tasks_cancel: under("/tasks/cancel"),
+            tasks_extension: value.get("extensions").and_then(|e| e.get(TASKS)).is_some_and(Value::is_object),
             ui: value.get("extensions").and_then(|e| e.get(UI)).is_some(),
         }
     }
@@ -133,6 +141,7 @@ impl HostCapabilities {
             elicitation_form: elicitation.is_some_and(|e| e.contains_key("form") || !e.contains_key("url")),
             elicitation_url: has("/elicitation/url"),
             tasks: value.get("tasks").filter(|v| v.is_object()).map(Value::to_string),
+            tasks_extension: value.get("extensions").and_then(|e| e.get(TASKS)).is_some_and(Value::is_object),
             ui: value.get("extensions").and_then(|e| e.get(UI)).map(Value::to_string),
         }
     }
@@ -178,14 +187,15 @@ impl HostCapabilities {
     }
 }
 
-/// What we declare to a legacy host: the one function from which all that we answer derives.
+/// What we declare to a host: the one function from which all that we answer derives.
 pub fn declared(children: impl Iterator<Item = ServerCapabilities>, host: Revision) -> Value {
     let mut any = ServerCapabilities::default();
     for child in children {
         any.subscribe |= child.subscribe;
         any.completions |= child.completions;
         any.logging |= child.logging;
-        any.tasks_call |= child.tasks_call;
+        // Each of the two kinds of tasks is bridged to the other.
+        any.tasks_call |= child.tasks_call || child.tasks_extension;
         any.ui |= child.ui;
     }
     let mut out = json!({
@@ -205,8 +215,15 @@ pub fn declared(children: impl Iterator<Item = ServerCapabilities>, host: Revisi
     if any.tasks_call && host == Revision::V2025_11_25 {
         out["tasks"] = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
     }
+    let mut extensions = Map::new();
+    if any.tasks_call && !host.is_legacy() {
+        extensions.insert(TASKS.into(), json!({}));
+    }
     if any.ui {
-        out["extensions"] = json!({ UI: {} });
+        extensions.insert(UI.into(), json!({}));
+    }
+    if !extensions.is_empty() {
+        out["extensions"] = extensions.into();
     }
     out
 }
@@ -241,5 +258,25 @@ mod tests {
         let new = declared([child].into_iter(), Revision::V2025_11_25);
         assert!(new.get("tasks").is_some() && new.get("completions").is_some());
         assert_eq!(new["tools"]["listChanged"], true);
+    }
+
+    #[test]
+    fn r56_each_era_is_told_of_tasks_in_its_own_way() {
+        let core = ServerCapabilities { tasks_call: true, ..Default::default() };
+        let extension = ServerCapabilities { tasks_extension: true, ..Default::default() };
+        for child in [core, extension] {
+            let legacy = declared([child].into_iter(), Revision::V2025_11_25);
+            assert!(legacy.get("tasks").is_some() && legacy.get("extensions").is_none());
+            let modern = declared([child].into_iter(), Revision::V2026_07_28);
+            assert!(modern.get("tasks").is_none() && modern["extensions"][TASKS] == json!({}));
+        }
+    }
+
+    #[test]
+    fn r61_unknown_extensions_are_told_to_nobody() {
+        let child = ServerCapabilities::read(&json!({ "extensions": { "com.example/x": {}, UI: {} } }));
+        assert_eq!(declared([child].into_iter(), Revision::V2026_07_28)["extensions"], json!({ UI: {} }));
+        let host = HostCapabilities::read(&json!({ "extensions": { "com.example/x": {} } }));
+        assert_eq!(host.for_child(None, Revision::V2025_11_25), json!({}));
     }
 }

@@ -24,6 +24,7 @@ mod own;
 mod parked;
 mod record;
 mod reload;
+mod repeat;
 mod reverse;
 mod rounds;
 mod status;
@@ -85,7 +86,7 @@ pub struct Hub {
     settling: BTreeMap<u64, OutcomeId>,
     next_settling: u64,
     /// Calls that wait for a person's word about a repeat.
-    asked: BTreeMap<HostId, calls::Asked>,
+    asked: BTreeMap<HostId, repeat::Asked>,
     tasks: tasks::Tasks,
     gatherings: BTreeMap<u64, tasks::Gathering>,
     /// Calls of a modern host that wait, at a legacy child, for its answers.
@@ -385,7 +386,7 @@ impl Hub {
     /// largest single line at most.
     fn has_room_for_calls(&self) -> bool {
         let kept = self.children.iter().map(Child::kept_bytes).sum::<usize>();
-        let asked = self.asked.values().map(calls::Asked::bytes).sum::<usize>();
+        let asked = self.asked.values().map(repeat::Asked::bytes).sum::<usize>();
         self.out.bytes() + kept + asked < self.room
     }
 

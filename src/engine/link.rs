@@ -43,6 +43,10 @@ pub struct Link {
     pub task_tokens: BTreeMap<WireId, PeerId>,
     /// Task ids of the host that this child started there (2025-11-25).
     pub host_tasks: BTreeSet<String>,
+    /// Its tasks whose state we ask for, by its own ids.
+    pub polls: BTreeMap<String, Poll>,
+    /// Its tasks whose result we wait for, by its own ids.
+    pub reading: BTreeSet<String>,
     /// A time at which [`Link::expired`] must be looked at; may be too early, never too late.
     pub wake: Option<Instant>,
     /// Our stream of notifications, at a modern child.
@@ -51,6 +55,21 @@ pub struct Link {
     pub last_traffic: Instant,
     /// It refused our revision and was asked once more with one of its own.
     pub asked_again: bool,
+}
+
+/// A task whose state is asked for again and again.
+#[derive(Clone, Debug, Default)]
+pub struct Poll {
+    /// The next time; `None`: it is being asked for, or the host is.
+    pub at: Option<Instant>,
+    /// The pause between two times.
+    pub every: Duration,
+    /// Questions of it that were put to the host, by its keys: no key comes twice.
+    pub seen: BTreeSet<String>,
+    /// Of these, those that are open.
+    pub open: BTreeMap<OurId, String>,
+    /// The answers so far, by key, as JSON text.
+    pub answers: BTreeMap<String, String>,
 }
 
 /// The state of our stream at a modern child.
@@ -129,6 +148,12 @@ pub enum Purpose {
     },
     /// Its part of a gathered `tasks/list`.
     Gather(u64),
+    /// The state of a task of its, by its own id.
+    TaskState(String),
+    /// The result of a task of its, by its own id.
+    TaskResult(String),
+    /// A word about a task that needs no answer.
+    TaskWord,
 }
 
 /// A request of the host on its way through.
@@ -156,6 +181,10 @@ pub struct Call {
     pub answers: Option<Box<Answers>>,
     /// Rounds of questions so far.
     pub rounds: u32,
+    /// Whether we know tasks of the extension for it, though its host did not ask for one.
+    pub tasks: bool,
+    /// The child's own id of the task whose end it waits for.
+    pub task: Option<Box<str>>,
     /// What it is about, for errors and for the ledger.
     pub about: About,
     /// When it came.
@@ -216,8 +245,10 @@ pub struct ToolCall {
     pub read_only: bool,
     /// Annotated idempotent: the repeat guard lets it pass.
     pub idempotent: bool,
-    /// Whether it asks for a task.
+    /// Whether a legacy host asks for a task.
     pub task: bool,
+    /// Whether it runs only as a task, and a modern host, which can't ask for one, calls it.
+    pub only_as_task: bool,
     /// Where the arguments stand in the host's line, if they are written down.
     pub arguments_at: Option<std::ops::Range<usize>>,
 }
@@ -245,6 +276,8 @@ impl Link {
             roots_wanted: Vec::new(),
             task_tokens: BTreeMap::new(),
             host_tasks: BTreeSet::new(),
+            polls: BTreeMap::new(),
+            reading: BTreeSet::new(),
             wake: None,
             listening: Listening::default(),
             last_traffic: now,

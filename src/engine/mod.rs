@@ -19,4 +19,5 @@ pub mod restart;
 pub mod rewrite;
 pub mod seal;
 pub mod session;
+pub mod task;
 pub mod uri;

@@ -75,6 +75,18 @@ pub enum TaskSupport {
     Required,
 }
 
+/// What becomes of a tool's `execution`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Execution {
+    /// It stays.
+    #[default]
+    AsItIs,
+    /// It is taken out: its server declares no tasks, and the host may think that it does.
+    Removed,
+    /// Its server makes tasks of calls by itself: so that the host may ask for one.
+    Optional,
+}
+
 /// What is read from a raw entry before anything is decided about it.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
@@ -96,8 +108,8 @@ pub(super) struct Plan<'a> {
     pub(super) exposed_token: Option<&'a str>,
     /// The description that the configuration gives it.
     pub(super) describe: Option<&'a str>,
-    /// Whether `execution` is taken out.
-    pub(super) without_execution: bool,
+    /// What becomes of `execution`.
+    pub(super) execution: Execution,
 }
 
 /// What is collected while an entry is looked at.
@@ -254,8 +266,11 @@ impl<'a> Draft<'a> {
         if plan.class == RenderClass::Structured && output.is_some_and(is_other) {
             changes.decided.out.push("outputSchema");
         }
-        if plan.without_execution {
+        if plan.execution != Execution::AsItIs {
             changes.decided.out.push("execution");
+        }
+        if plan.execution == Execution::Optional {
+            changes.added.push_str(r#","execution":{"taskSupport":"optional"}"#);
         }
         for token in self.ui_tokens() {
             if let Some(uri) = json::string(self.raw, token.clone()) {
@@ -333,7 +348,7 @@ mod tests {
         safe_prefix: "gh",
         exposed_token: Some("\"gh__x\""),
         describe: None,
-        without_execution: false,
+        execution: Execution::AsItIs,
     };
 
     fn render(plan: &Plan<'_>, raw: &str) -> Result<(String, Vec<Fix>), Fix> {
@@ -485,7 +500,7 @@ mod tests {
 
     #[test]
     fn descriptions_and_execution_follow_the_configuration() {
-        let plan = Plan { describe: Some("Ours \"now\"."), without_execution: true, ..PLAN };
+        let plan = Plan { describe: Some("Ours \"now\"."), execution: Execution::Removed, ..PLAN };
         for (raw, expected) in [
             (
                 r#"{"execution":{"taskSupport":"optional"},"description":null,"name":"x","inputSchema":{"type":"object"}}"#,
@@ -530,12 +545,12 @@ mod tests {
                 0..7,
             ),
             at in 0..7_usize,
-            without_execution: bool,
+            execution in proptest::sample::select(vec![Execution::AsItIs, Execution::Removed, Execution::Optional]),
         ) {
             let mut members = members;
             members.insert(at.min(members.len()), r#""name":"x""#);
             let raw = format!("{{{}}}", members.join(" , "));
-            let (text, fixes) = render(&Plan { without_execution, ..PLAN }, &raw).expect("a tool that can be saved");
+            let (text, fixes) = render(&Plan { execution, ..PLAN }, &raw).expect("a tool that can be saved");
             let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
             prop_assert_eq!(&value["name"], "gh__x");
             prop_assert_eq!(&value["inputSchema"]["type"], "object");
@@ -544,6 +559,9 @@ mod tests {
             prop_assert!(value.get("title").is_none());
             prop_assert!(value.get("icons").is_none_or(|icons| icons.as_array().is_some_and(Vec::is_empty)));
             prop_assert!(value.pointer("/annotations/title").is_none());
+            if execution == Execution::Optional {
+                prop_assert_eq!(&value["execution"]["taskSupport"], "optional");
+            }
             prop_assert_eq!(text.matches("[ 1.0 ]").count(), raw.matches("[ 1.0 ]").count());
             prop_assert!(fixes.iter().all(|fix| !fix.is_left_out()));
         }

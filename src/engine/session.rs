@@ -120,6 +120,8 @@ pub struct Listen {
     pub changes: [bool; 3],
     /// Watched resources: server and the child's own URI → the host's spelling.
     pub uris: BTreeMap<(ServerId, String), String>,
+    /// Watched tasks: server and the child's own id → the host's.
+    pub tasks: BTreeMap<(ServerId, String), String>,
     /// Watches that were asked for at children and have no answer yet.
     pub asked: BTreeSet<(ServerId, WireId)>,
     /// When it is acknowledged with what is known; `None`: it is.
@@ -168,6 +170,13 @@ pub enum Asker {
         id: u64,
         /// The child's key of the question.
         key: String,
+    },
+    /// A task of a modern child, by its own id.
+    Task {
+        /// Which life of which.
+        conn: Conn,
+        /// The task.
+        own: String,
     },
     /// The repeat guard, about that request of the host.
     Guard {

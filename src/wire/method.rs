@@ -142,6 +142,8 @@ methods! {
     ElicitationComplete = "notifications/elicitation/complete",
     /// A task's state; both ways.
     TaskStatus = "notifications/tasks/status",
+    /// A task's state, on a modern stream.
+    TaskNews = "notifications/tasks",
 }
 
 /// The names of the log levels, rising.

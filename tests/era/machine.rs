@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 use crate::rig::{MODERN, able, answer_to};
 
 const KEY: &str = "io.modelcontextprotocol/";
+/// The extension of tasks.
+pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// A machine with one server, `s`, whose tools are `t` and `u`.
+/// A machine with one server, `s`, whose tools are `t`, `u` and `long`, which at a legacy server runs only as a task.
 pub(crate) struct Machine {
     hub: Hub,
     now: Instant,
@@ -57,7 +59,17 @@ impl Machine {
         let opening = machine.sent();
         assert_eq!(opening[0]["method"], "initialize");
         machine.child(json!({ "id": opening[0]["id"], "result": {
-            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" } } }));
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": { "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } } },
+            "serverInfo": { "name": "s", "version": "1" } } }));
+        machine.lists();
+        machine
+    }
+
+    /// A modern host before a modern server that knows tasks.
+    pub(crate) fn modern_before_modern() -> Self {
+        let mut machine = Self::new(false, 1);
+        machine.host(json!({ "id": "first", "method": "prompts/list" }));
+        machine.discovered();
         machine.lists();
         machine
     }
@@ -69,22 +81,28 @@ impl Machine {
             "protocolVersion": "2025-11-25", "capabilities": able(), "clientInfo": { "name": "h", "version": "1" } } }));
         let opening = machine.sent();
         machine.child(json!({ "id": opening[0]["id"], "error": { "code": -32022, "message": "no", "data": { "supported": [MODERN] } } }));
-        let probe = machine.sent();
-        assert_eq!(probe[0]["method"], "server/discover");
-        machine
-            .child(json!({ "id": probe[0]["id"], "result": { "resultType": "complete", "supportedVersions": [MODERN],
-            "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" } }));
+        machine.discovered();
         machine.host(json!({ "method": "notifications/initialized" }));
         machine.lists();
         machine
     }
 
+    fn discovered(&mut self) {
+        let probe = self.sent();
+        assert_eq!(probe[0]["method"], "server/discover");
+        self.child(json!({ "id": probe[0]["id"], "result": { "resultType": "complete", "supportedVersions": [MODERN],
+            "capabilities": { "tools": {}, "extensions": { TASKS: {} } }, "ttlMs": 0, "cacheScope": "private" } }));
+    }
+
     fn lists(&mut self) {
         let list = self.sent().into_iter().find(|line| line["method"] == "tools/list").expect("tools are listed");
         let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-        self.child(
-            json!({ "id": list["id"], "result": { "resultType": "complete", "tools": [tool("t"), tool("u")] } }),
-        );
+        let mut long = tool("long");
+        long["execution"] = json!({ "taskSupport": "required" });
+        let tools = [tool("t"), tool("u"), long];
+        self.child(json!({ "id": list["id"], "result": { "resultType": "complete", "tools": tools } }));
+        // The host is told of the change.
+        self.pass(Duration::from_millis(60));
         self.told();
     }
 

@@ -9,7 +9,7 @@ use compact_str::CompactString;
 
 use super::super::listing::Kind;
 use super::super::names::{Naming, folded};
-use super::super::repair::{Draft, Fix, Plan, RenderClass, Repair, TaskSupport};
+use super::super::repair::{Draft, Execution, Fix, Plan, RenderClass, Repair, TaskSupport};
 use super::super::uri::{Score, Template, expose_uri, is_web, original_uri, safe_prefix};
 use super::rules::{Filter, Unmatched};
 use crate::config::{Rules, Server};
@@ -26,8 +26,8 @@ pub struct Listing {
     pub resources: Vec<Bytes>,
     /// Its resource templates.
     pub templates: Vec<Bytes>,
-    /// Whether `execution` is taken out of its tools: it declares no tasks, and the host may think that it does.
-    pub without_execution: bool,
+    /// What becomes of the `execution` of its tools.
+    pub execution: Execution,
 }
 
 /// One entry as the host sees it.
@@ -166,7 +166,7 @@ fn collect(
             safe_prefix,
             exposed_token: (exposed != original).then_some(exposed_token.as_str()),
             describe: describes.get(original.as_str()).copied(),
-            without_execution: listing.without_execution,
+            execution: listing.execution,
         };
         let mut fixes = Vec::new();
         let rendered = match draft.render(&plan, &mut fixes) {

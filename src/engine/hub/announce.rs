@@ -7,14 +7,14 @@ use bytes::Bytes;
 use super::Hub;
 use super::from_host::Request;
 use crate::engine::catalog::{self, Changed, PageError};
-use crate::engine::child::ServerId;
+use crate::engine::child::{Child, ServerId};
 use crate::engine::era;
 use crate::engine::listing::Kind;
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::HostId;
 use crate::wire::json;
-use crate::wire::method::Method;
+use crate::wire::method::{Method, Revision};
 
 /// Changes of one kind within this time are announced once.
 const COALESCE: Duration = Duration::from_millis(50);
@@ -114,9 +114,15 @@ impl Hub {
             return self.answer_lists(now);
         }
         // We declare tasks for those who have them; a child that has none must not seem to.
-        let tasks_somewhere = self.present().any(|child| child.capabilities().tasks_call);
+        let tasks_somewhere = self.present().map(Child::capabilities).any(|has| has.tasks_call || has.tasks_extension);
+        let legacy_with_tasks = self.session.revision == Revision::V2025_11_25 && self.session.is_opened();
         let child = self.child_mut(id);
-        child.listing.without_execution = tasks_somewhere && !child.capabilities().tasks_call;
+        let has = child.capabilities();
+        child.listing.execution = match (has.tasks_call, has.tasks_extension) {
+            (false, true) if legacy_with_tasks => catalog::Execution::Optional,
+            (false, _) if tasks_somewhere => catalog::Execution::Removed,
+            _ => catalog::Execution::AsItIs,
+        };
         let child = self.child(id);
         let part =
             std::sync::Arc::new(catalog::build_part(&self.naming, &child.config, &child.listing, self.render_class()));

@@ -21,7 +21,7 @@ use crate::wire::params::Params;
 /// How long a child's question for roots waits for a call that can carry it.
 const ROOTS_WAIT: Duration = Duration::from_secs(10);
 /// How long the host's roots count.
-const ROOTS_KEPT: Duration = Duration::from_secs(15 * 60);
+pub(super) const ROOTS_KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long a person may take to name them.
 const ROOTS_FOR: u64 = 15 * 60 * 1000;
 /// The key of our own question for roots.

@@ -3,19 +3,18 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::json;
 
 use super::from_host::Request;
 use super::{Effect, Hub};
 use crate::config::{LedgerArguments, Transport};
-use crate::engine::catalog::{Owner, build_part};
+use crate::engine::catalog::{Owner, TaskSupport, build_part};
 use crate::engine::child::{Rest, ServerId, State, Then, Waiting};
 use crate::engine::era::Era;
 use crate::engine::link::{About, Call, ChildTag, Pending, Purpose, ToolCall};
 use crate::engine::listing::Kind;
-use crate::engine::outcome::{Answer, OutcomeId, Verdict};
+use crate::engine::outcome::{OutcomeId, Verdict};
 use crate::engine::rewrite;
-use crate::engine::session::{Asker, Place, Question};
+use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::HostId;
 use crate::wire::json as text;
@@ -24,27 +23,10 @@ use crate::wire::params::text_at;
 use crate::wire::splice::{Edit, With};
 
 /// How long a call as a whole may take where neither the file nor the host table says.
-const CALL_MAX_TIME: Duration = Duration::from_secs(3600);
+pub(super) const CALL_MAX_TIME: Duration = Duration::from_secs(3600);
 
 /// Why a server that a person stopped gets no calls.
 pub(super) const STOPPED: &str = "it was stopped; `mcp-proxy start` starts it";
-
-/// A call that waits for a person's word.
-#[derive(Clone, Debug)]
-pub(super) struct Asked {
-    server: ServerId,
-    call: Box<Call>,
-    of: OutcomeId,
-    /// The call's own time limit goes on while the person thinks.
-    pub(super) until: Instant,
-}
-
-impl Asked {
-    /// Bytes of the host's line that is kept for it.
-    pub(super) fn bytes(&self) -> usize {
-        self.call.frame.len()
-    }
-}
 
 impl Hub {
     pub(super) fn call_tool(&mut self, now: Instant, request: Request) {
@@ -68,6 +50,7 @@ impl Hub {
             read_only: entry.read_only,
             idempotent: entry.idempotent,
             task: request.params.task.is_some() && !self.is_modern(&request.id),
+            only_as_task: entry.task_support == TaskSupport::Required && self.is_modern(&request.id),
             arguments_at: None,
         };
         if !tool.read_only {
@@ -301,6 +284,8 @@ impl Hub {
             parked: None,
             answers: request.answers,
             rounds: 0,
+            tasks: false,
+            task: None,
             about,
             since: now,
             outcome: None,
@@ -429,75 +414,11 @@ impl Hub {
         }
     }
 
-    pub(super) fn refuse_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, text: &str) {
-        let About::Tool(tool) = &call.about else { return };
-        let error = RpcError::new(code::REFUSED, text)
-            .with("server", self.child(server).config.key.as_str())
-            .with("tool", tool.exposed.as_str())
-            .with("reason", "unknown_outcome")
-            .with("outcomeId", of.to_string());
-        self.answer_error_from(&call.host_id, Some(server), &error);
-    }
-
-    fn ask_about_repeat(&mut self, server: ServerId, call: Box<Call>, of: OutcomeId, text: &str) {
-        if call.modern.is_some() {
-            return self.ask_modern_about_repeat(server, &call, of, text);
-        }
-        let id = self.session.question_id();
-        let about = call.host_id.clone();
-        let question = Question { asker: Asker::Guard { about: about.clone() }, method: Method::Elicit };
-        self.session.questions.insert(id, question);
-        self.place(&about, Place::Asked(id));
-        let until = call.since + self.max_time(server).unwrap_or(CALL_MAX_TIME);
-        self.asked.insert(about, Asked { server, call, of, until });
-        let params = repeat_question(text);
-        self.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"elicitation/create","params":{params}}}"#, id.0));
-    }
-
-    /// The person answered the guard's question.
-    pub(super) fn guard_answered(&mut self, now: Instant, about: &HostId, answer: Answer) {
-        let Some(Asked { server, mut call, of, .. }) = self.asked.remove(about) else { return };
-        let unix = self.unix(now);
-        match self.guard.answered(unix, of, answer) {
-            Verdict::Refuse { of, text } => {
-                // Who said no is asked again next time; who said nothing has it refused once.
-                if answer == Answer::None {
-                    self.effect(Effect::Refused(of));
-                }
-                self.refuse_repeat(server, &call, of, &text);
-            }
-            Verdict::Send | Verdict::SendAsRepeat { .. } | Verdict::Ask { .. } => {
-                call.repeat_of = Some(of);
-                self.effect(Effect::Repeated(of));
-                self.offer(now, server, call);
-            }
-        }
-    }
-
-    /// Takes back the questions whose call has no more time; a person who says nothing has the call refused once.
-    pub(super) fn asked_expired(&mut self, now: Instant) {
-        let over: Vec<HostId> =
-            self.asked.iter().filter(|(_, asked)| asked.until <= now).map(|(id, _)| id.clone()).collect();
-        for about in over {
-            if let Some(Place::Asked(question)) = self.session.in_flight.get(&about).map(|flight| &flight.place) {
-                let question = *question;
-                self.session.questions.remove(&question);
-                self.withdraw_question(question, "the call has no more time");
-            }
-            self.guard_answered(now, &about, Answer::None);
-        }
-    }
-
     /// How long a call to that server may take as a whole; `None`: for ever.
-    fn max_time(&self, server: ServerId) -> Option<Duration> {
+    pub(super) fn max_time(&self, server: ServerId) -> Option<Duration> {
         let host_limit = self.call_limit;
         let limit = self.child(server).config.call_max_time.or(host_limit).unwrap_or(CALL_MAX_TIME);
         (!limit.is_zero()).then_some(limit)
-    }
-
-    /// Forgets a call that waits for a person's word.
-    pub(super) fn forget_asked(&mut self, about: &HostId) {
-        self.asked.remove(about);
     }
 
     fn send_intended(
@@ -528,13 +449,19 @@ impl Hub {
             return self.subscribe_by_listen(conn, call.host_id.clone(), own.clone(), spelling.clone());
         }
         call.wire = Some(wire);
+        if matches!(call.about, About::Task(_)) {
+            match self.task_across(now, conn, wire, call) {
+                Some(goes_on) => call = goes_on,
+                None => return,
+            }
+        }
         let mut edits = std::mem::take(&mut self.scratch);
         edits.clear();
         edits.extend(call.edits.iter().cloned());
         edits.push(Edit::number(call.id_at.clone(), wire.0));
         edits.extend(call.token_at.clone().map(|at| Edit::number(at, wire.0)));
         if era == Era::Modern || call.modern.is_some() {
-            self.cross(era, &call, wire, &mut edits);
+            self.cross(server, era, &call, &mut edits);
         }
         if call.method == Method::Complete && revision.is_some_and(|revision| revision < Revision::V2025_06_18) {
             drop_context(&call.frame, &mut edits);
@@ -584,25 +511,4 @@ fn drop_context(frame: &Bytes, edits: &mut Vec<Edit>) {
         (_, _) => members[index - 1].value.end..context.value.end,
     };
     edits.push(Edit::remove(at));
-}
-
-/// The guard's question, as the parameters of an elicitation.
-pub(super) fn repeat_question(text: &str) -> serde_json::Value {
-    json!({
-        "message": text,
-        "requestedSchema": { "type": "object", "properties": { "runAgain": {
-            "type": "boolean", "title": "Run it again", "description": "Send the same call once more.", "default": true,
-        } } },
-    })
-}
-
-/// What a person said to it; `result` is that of the elicitation.
-pub(super) fn repeat_answer(line: &[u8], result: Option<std::ops::Range<usize>>) -> Answer {
-    let action = result.clone().and_then(|at| text::get(line, at, "action")).and_then(|at| text::string(line, at));
-    let again = result.and_then(|at| text::path(line, at, &["content", "runAgain"]));
-    match (action.as_deref(), again.map(|at| &line[at])) {
-        (Some("accept"), Some(b"false")) | (Some("decline"), _) => Answer::Declined,
-        (Some("accept"), _) => Answer::Accepted,
-        _ => Answer::None,
-    }
 }

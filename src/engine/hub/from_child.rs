@@ -157,6 +157,7 @@ impl Hub {
         envelope: &Envelope,
     ) {
         let server = conn.server;
+        let Some(call) = self.hold_for_task(now, conn, wire, call, line, envelope) else { return };
         let took = now.saturating_duration_since(call.since);
         let child = self.child_mut(server);
         child.record.calls += 1;
@@ -184,6 +185,11 @@ impl Hub {
         let id_at = envelope.id.clone().unwrap_or_default();
         let mut edits = vec![Edit::text(id_at, call.host_id.0.raw())];
         let era = self.era_of(conn);
+        if let Some(result) = &envelope.result
+            && self.task_answered(now, conn, wire, &call, line, result)
+        {
+            return self.drained(now, server);
+        }
         if era == Era::Modern
             && let Some(result) = &envelope.result
         {
@@ -199,6 +205,12 @@ impl Hub {
                     self.pass_questions(now, server, &call, line, result, &mut edits);
                     self.answer_edited(&call.host_id, server, line, &mut edits, call.outcome);
                     return self.drained(now, server);
+                }
+                // A state is no task that was made; some servers say so of it.
+                (Some("task"), true) if matches!(call.about, About::Task(_)) => {
+                    edits.extend(
+                        json::get(line, result.clone(), "resultType").map(|at| Edit::text(at, r#""complete""#)),
+                    );
                 }
                 (Some(other), _) => {
                     let loss = Loss::new(
@@ -218,12 +230,8 @@ impl Hub {
         if let Some(result) = &envelope.result {
             let prefix = &self.children[server.0].scheme;
             let seen = Rewriter::new(line, prefix, &mut edits).result(call.method, result);
-            if let (false, Some(position)) = (seen.is_empty(), self.position(server)) {
-                for uri in &seen {
-                    self.catalog.note_seen(position, uri);
-                }
-            }
-            self.note_result(now, conn, wire, &call, line, result, &mut edits);
+            self.note_seen(server, &seen);
+            self.note_result(conn, wire, &call, line, result, &mut edits);
             match (era, call.modern.is_some()) {
                 (child, false) => {
                     let (modern, host) = (child == Era::Modern, self.session.revision);
@@ -312,7 +320,6 @@ impl Hub {
     #[expect(clippy::too_many_arguments, reason = "one call's answer with everything that may be edited in it")]
     fn note_result(
         &mut self,
-        now: Instant,
         conn: Conn,
         wire: WireId,
         call: &Call,
@@ -325,7 +332,7 @@ impl Hub {
                 self.session.watches.insert((conn.server, own.clone()), spelling.clone());
             }
             About::Tool(tool) if tool.task => self.task_created(conn, wire, call, line, result, edits),
-            About::Task(exposed) => self.task_told(now, conn, exposed, call.method, line, result, edits),
+            About::Task(exposed) => self.task_told(conn, exposed, call.method, line, result, edits),
             _ => {}
         }
     }
@@ -339,7 +346,11 @@ impl Hub {
         if self.era_of(conn) == Era::Modern {
             let of_stream = matches!(
                 method,
-                Method::ToolsChanged | Method::PromptsChanged | Method::ResourcesChanged | Method::ResourceUpdated
+                Method::ToolsChanged
+                    | Method::PromptsChanged
+                    | Method::ResourcesChanged
+                    | Method::ResourceUpdated
+                    | Method::TaskNews
             );
             if of_stream && !self.is_on_stream(conn, line, &params) {
                 self.child_mut(conn.server).record.faults += 1;
@@ -356,7 +367,8 @@ impl Hub {
             Method::ResourcesChanged => self.child_list_changed(now, conn, &[Kind::Resources, Kind::Templates]),
             Method::ResourceUpdated => self.child_updated(conn, line, &params),
             Method::ElicitationComplete => self.elicitation_complete(now, conn, line, &params),
-            Method::TaskStatus => self.child_task_status(conn, line, &params),
+            Method::TaskStatus => self.child_task_status(now, conn, line, &params),
+            Method::TaskNews => self.child_task_news(conn, line, &params),
             _ => {}
         }
     }

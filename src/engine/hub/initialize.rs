@@ -44,8 +44,10 @@ impl Hub {
         let list_wait = self.config.proxy.list_wait.or_else(|| known?.list_wait).unwrap_or(LIST_WAIT);
         self.lists_until = Some(now + list_wait);
         self.host_spoke();
-        if self.render_class() != RenderClass::of(Revision::NEWEST_LEGACY) {
-            // What the cache had was rendered for the newest revision with a handshake.
+        let class = self.render_class();
+        let bridged = class != RenderClass::Modern && self.present().any(|child| child.capabilities().tasks_extension);
+        if bridged || class != RenderClass::of(Revision::NEWEST_LEGACY) {
+            // What the cache had was rendered for a host of the newest revision with a handshake, and servers like it.
             for id in self.order.clone() {
                 self.child_mut(id).part = None;
             }

@@ -30,6 +30,7 @@ impl Hub {
             ("bytes for the host, by server", self.out_of.iter().sum()),
             ("effects", self.effects.len()),
             ("requests at children", links().map(pending).sum()),
+            ("tasks whose state is asked for", links().map(|link| link.polls.len() + link.reading.len()).sum()),
             ("questions of children", links().map(|link| link.questions.len()).sum()),
             ("bytes for children", links().map(|link| link.outbox.bytes()).sum()),
             ("calls that wait for a server", self.children.iter().map(|child| child.waiting.len()).sum()),
@@ -69,6 +70,7 @@ impl Hub {
                 sum.wrapping_add(one.finish())
             })
             .hash(to);
+        self.hash_parked(now, to);
         for child in &self.children {
             hash_child(child, now, to);
         }
@@ -82,7 +84,8 @@ impl Hub {
             phase => std::mem::discriminant(phase).hash(to),
         }
         (session.revision, &session.in_flight, &session.batches, &session.questions, &session.held).hash(to);
-        (&session.log_level, &session.watches).hash(to);
+        (&session.log_level, &session.watches, &session.sender).hash(to);
+        ahead(now, session.roots.as_ref().map(|(_, at)| *at + super::asks::ROOTS_KEPT)).hash(to);
     }
 }
 
@@ -103,6 +106,7 @@ fn hash_child(child: &Child, now: Instant, to: &mut impl Hasher) {
     (child.generation, child.next_wire, child.start_when_gone, child.restart.failures(), child.no_ping).hash(to);
     (child.verdict, child.greeting_ends).hash(to);
     (ahead(now, Some(child.restart.forward(now))), &child.facts, &child.listing, child.listed).hash(to);
+    (child.verdict, child.interactive, child.level).hash(to);
     (child.part.is_some(), child.pagers.len(), &child.config.key).hash(to);
     for pager in &child.pagers {
         (pager.is_busy(), ahead(now, pager.deadline())).hash(to);
@@ -118,6 +122,10 @@ fn hash_child(child: &Child, now: Instant, to: &mut impl Hasher) {
     }
     if let Some(link) = &child.link {
         (link.phase, &link.outbox, &link.questions, link.dead.keys().collect::<Vec<_>>()).hash(to);
+        (link.era, link.probe).hash(to);
+        for (id, until) in &link.roots_wanted {
+            (id, ahead(now, Some(*until))).hash(to);
+        }
         for (wire, pending) in &link.pending {
             (wire, std::mem::discriminant(&pending.purpose), ahead(now, pending.until)).hash(to);
             ahead(now, pending.idle.map(|(_, at)| at)).hash(to);
@@ -130,4 +138,5 @@ fn hash_child(child: &Child, now: Instant, to: &mut impl Hasher) {
 
 fn hash_call(call: &Call, to: &mut impl Hasher) {
     (&call.host_id, &call.about, call.outcome.is_some(), call.wire, call.repeat_of.is_some()).hash(to);
+    (&call.token, call.parked.is_some(), call.answers.is_some()).hash(to);
 }

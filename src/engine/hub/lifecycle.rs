@@ -208,7 +208,9 @@ impl Hub {
         link.phase = Phase::Ending;
         let outbox = std::mem::take(&mut link.outbox);
         let pending = std::mem::take(&mut link.pending);
-        let questions = std::mem::take(&mut link.questions);
+        let mut questions = std::mem::take(&mut link.questions).into_values().collect::<Vec<_>>();
+        questions.extend(std::mem::take(&mut link.polls).into_values().flat_map(|poll| poll.open.into_keys()));
+        link.reading.clear();
         link.wake = None;
         let unsent: std::collections::BTreeSet<_> = outbox
             .unsent()
@@ -237,7 +239,8 @@ impl Hub {
             what: what.to_owned(),
             stderr,
         };
-        for id in questions.into_values() {
+        self.forget_task_questions(conn);
+        for id in questions {
             if self.session.questions.remove(&id).is_some() {
                 self.withdraw_question(id, "the server that asked is gone");
             }

@@ -38,6 +38,10 @@ impl Hub {
                 .with("detail", "notifications");
             return self.answer_error(&request.id, &error);
         }
+        let sender = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.as_ref());
+        if filter.get("taskIds").is_some() && !sender.is_some_and(|sender| sender.capabilities.tasks_extension) {
+            return self.answer_error(&request.id, &super::modern::needs_tasks("A stream of tasks"));
+        }
         self.place(&request.id, Place::Listening);
         let mut listen = Listen {
             changes: CHANGES.map(|name| filter.get(name) == Some(&Value::Bool(true))),
@@ -62,9 +66,14 @@ impl Hub {
             }
             listen.uris.insert(key, uri.to_owned());
         }
+        listen.tasks = self.tasks_named(filter.get("taskIds"));
+        let tasks: Vec<(ServerId, String)> = listen.tasks.keys().cloned().collect();
         self.session.listens.insert(request.id.clone(), listen);
         for (server, own) in fresh {
             self.watch_for(now, &request.id, server, &own);
+        }
+        for (server, own) in tasks {
+            self.watch_task(now, &request.id, server, &own);
         }
         self.acknowledge_if_known(&request.id);
     }
@@ -171,6 +180,11 @@ impl Hub {
             let uris: Vec<&String> = listen.uris.values().collect();
             honoured.insert("resourceSubscriptions".into(), json!(uris));
         }
+        let mut ended = Vec::new();
+        if !listen.tasks.is_empty() {
+            ended.extend(listen.tasks.values().cloned());
+            honoured.insert("taskIds".into(), json!(ended));
+        }
         let held = std::mem::take(&mut listen.held);
         let honoured = Value::from(honoured);
         self.say(&format!(
@@ -180,10 +194,13 @@ impl Hub {
         for text in held {
             self.say(&String::from_utf8_lossy(&text));
         }
+        for exposed in ended {
+            self.tell_ended_task(id, &exposed);
+        }
     }
 
     /// Says something on a stream, after its acknowledgement.
-    fn say_on(&mut self, id: &HostId, text: &str) {
+    pub(super) fn say_on(&mut self, id: &HostId, text: &str) {
         match self.session.listens.get_mut(id) {
             Some(listen) if listen.until.is_some() => listen.held.push(Bytes::copy_from_slice(text.as_bytes())),
             Some(_) => self.say(text),
@@ -250,6 +267,9 @@ impl Hub {
         for key in listen.uris.into_keys() {
             self.unwatch_if_last(now, &key);
         }
+        for (server, own) in listen.tasks.into_keys() {
+            self.unwatch_task(server, &own);
+        }
     }
 
     pub(super) fn unwatch_if_last(&mut self, now: Instant, key: &(ServerId, String)) {
@@ -290,6 +310,9 @@ impl Hub {
                 let starting = |server: &ServerId| matches!(self.children[server.0].state, State::Starting);
                 silent.extend(listen.uris.keys().map(|(server, _)| *server).filter(starting));
                 listen.uris.retain(|(server, _), _| !silent.contains(server));
+                // At a legacy server tasks need no stream.
+                let era = |server: &ServerId| self.children[server.0].link.as_ref().map(|link| link.era);
+                listen.tasks.retain(|(server, _), _| !silent.contains(server) || era(server) == Some(Era::Legacy));
             }
             self.acknowledge(&id);
         }
@@ -330,6 +353,14 @@ impl Hub {
                 filter.insert("resourceSubscriptions".into(), json!(uris));
             }
         }
+        if has.tasks_extension {
+            let tasks = self.session.listens.values().flat_map(|listen| listen.tasks.keys());
+            let tasks: BTreeSet<&String> =
+                tasks.filter(|(server, _)| *server == conn.server).map(|(_, own)| own).collect();
+            if !tasks.is_empty() {
+                filter.insert("taskIds".into(), json!(tasks));
+            }
+        }
         if filter.is_empty() {
             return None;
         }
@@ -359,26 +390,23 @@ impl Hub {
             link.pending.remove(&old);
             self.tell_cancelled(conn, old, Some("\"the filter was replaced\""));
         }
-        let honoured: Vec<String> = params
-            .whole
-            .clone()
-            .and_then(|at| text::path(line, at, &["notifications", "resourceSubscriptions"]))
-            .map(|at| {
-                text::elements(line, at)
-                    .filter_map(|at| text::string(line, at).map(std::borrow::Cow::into_owned))
-                    .collect()
-            })
-            .unwrap_or_default();
+        let named = |name: &str| -> Vec<String> {
+            let list = params.whole.clone().and_then(|at| text::path(line, at, &["notifications", name]));
+            let list = list.into_iter().flat_map(|at| text::elements(line, at));
+            list.filter_map(|at| text::string(line, at).map(std::borrow::Cow::into_owned)).collect()
+        };
+        let honoured = named("resourceSubscriptions");
         self.answer_subscribers(conn, &honoured);
-        self.stream_known(conn, wire, &honoured);
+        self.stream_known(conn, wire, &honoured, &named("taskIds"));
     }
 
     /// Streams of the host that waited for that one at a child are acknowledged, without what the child left out.
-    fn stream_known(&mut self, conn: Conn, wire: WireId, honoured: &[String]) {
+    fn stream_known(&mut self, conn: Conn, wire: WireId, honoured: &[String], tasks: &[String]) {
         let mut ids = Vec::new();
         for (id, listen) in &mut self.session.listens {
             if listen.asked.remove(&(conn.server, wire)) {
                 listen.uris.retain(|(server, own), _| *server != conn.server || honoured.contains(own));
+                listen.tasks.retain(|(server, own), _| *server != conn.server || tasks.contains(own));
                 ids.push(id.clone());
             }
         }
@@ -432,7 +460,7 @@ impl Hub {
         if link.listening.next == Some(wire) {
             link.listening.next = None;
             self.answer_subscribers(conn, &[]);
-            self.stream_known(conn, wire, &[]);
+            self.stream_known(conn, wire, &[], &[]);
         } else if link.listening.current == Some(wire) {
             link.listening.current = None;
         } else {
@@ -460,6 +488,6 @@ impl Hub {
 }
 
 /// `"_meta":{…}` with the stream's id, its JSON type kept.
-fn subscription(id: &HostId) -> String {
+pub(super) fn subscription(id: &HostId) -> String {
     format!(r#""_meta":{{"{}":{}}}"#, meta::SUBSCRIPTION, id.0.raw())
 }

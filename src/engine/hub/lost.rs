@@ -194,12 +194,20 @@ impl Hub {
         }
         self.forget_parked(&call);
         let reason = text::path(line, 0..line.len(), &["params", "reason"]).map(|at| line.slice(at));
-        self.tell_cancelled(conn, wire, reason.as_deref().and_then(|token| std::str::from_utf8(token).ok()));
+        self.cancel_sent(conn, wire, &call, reason.as_deref().and_then(|token| std::str::from_utf8(token).ok()));
         self.call_over(now, conn, &call, Outcome::Lost(Reason::Cancelled));
         self.write_loss(now, server, &call, &Loss::new(Reason::Cancelled, "the host cancelled it after it was sent"));
         self.bury(conn, wire, call.outcome);
         self.cancel_questions_of(now, conn);
         self.drained(now, server);
+    }
+
+    /// Ends a call at its child: what has become a task by a request of its own, else by the notification.
+    pub(super) fn cancel_sent(&mut self, conn: Conn, wire: WireId, call: &Call, reason: Option<&str>) {
+        match &call.task {
+            Some(own) => self.give_task_up(conn, own, call.method),
+            None => self.tell_cancelled(conn, wire, reason),
+        }
     }
 
     /// `notifications/cancelled` for one of our requests to a child; `reason` is a JSON token.
@@ -237,7 +245,7 @@ impl Hub {
             return self.drained(now, conn.server);
         }
         let limit = if silence { "call_idle_timeout" } else { "call_max_time" };
-        self.tell_cancelled(conn, wire, Some(&format!("\"the time limit {limit} has passed\"")));
+        self.cancel_sent(conn, wire, &call, Some(&format!("\"the time limit {limit} has passed\"")));
         let loss = Loss::new(Reason::Timeout, format!("no answer came within {limit}"));
         self.lose(now, conn, wire, &call, &loss);
         self.bury(conn, wire, call.outcome);
@@ -274,13 +282,16 @@ impl Hub {
             return;
         }
         for (child_id, id) in self.link_of(conn).map(|link| link.questions.clone()).unwrap_or_default() {
+            // Questions of tasks are put to a modern host in another way, and go on.
             let Some(question) = self.session.questions.remove(&id) else { continue };
+            if let Some(link) = self.link_mut(conn) {
+                link.questions.remove(&child_id);
+            }
             self.withdraw_question(id, "the call that asked is over");
             // The child is not left waiting for a word that will not come.
             self.refuse_question(conn, &child_id, question.method);
         }
         if let Some(link) = self.link_mut(conn) {
-            link.questions.clear();
             link.answered_question(now);
         }
     }

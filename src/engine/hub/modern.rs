@@ -10,13 +10,14 @@ use super::from_host::Request;
 use crate::engine::child::{Child, ServerId, State};
 use crate::engine::era::{self, Era, Hints, MODERN, REQUEST_KEYS, Sender};
 use crate::engine::facts;
-use crate::engine::link::{Answers, Call, Purpose};
+use crate::engine::link::{About, Answers, Call, Purpose};
 use crate::engine::listing::Kind;
 use crate::engine::outcome::OutcomeId;
 use crate::engine::seal::{self, State as Sealed};
 use crate::engine::session::Place;
+use crate::engine::task::EXTENSION;
 use crate::wire::code::{self, RpcError};
-use crate::wire::id::{HostId, WireId};
+use crate::wire::id::HostId;
 use crate::wire::json as text;
 use crate::wire::meta;
 use crate::wire::method::{LOG_LEVELS, Method, Revision};
@@ -31,8 +32,6 @@ const OWN_FOR: u64 = 15 * 60 * 1000;
 const OWN_KEY: &str = "mcp-proxy.repeat";
 /// The longest time that a list may be kept, in milliseconds.
 const LONGEST: u64 = 3_600_000;
-/// The extension that is not bridged.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 impl Hub {
     /// Whether a request that is under way is modern.
@@ -63,7 +62,6 @@ impl Hub {
         if method != Some(Method::Discover) {
             self.modern_spoke(now, &sender);
         }
-        let declares_tasks = sender.spelled.contains(TASKS);
         match method {
             Some(Method::Discover) => self.discovered(&request.id),
             Some(Method::Listen) => self.listen(now, request),
@@ -80,16 +78,12 @@ impl Hub {
                 | Method::ResourcesRead
                 | Method::Complete,
             ) => self.dispatch(now, method, token, request),
-            Some(Method::TasksGet | Method::TasksUpdate | Method::TasksCancel) if declares_tasks => {
-                let error = RpcError::new(code::INVALID_PARAMS, "The task is not known.").with("detail", "taskId");
-                self.answer_error(&request.id, &error);
-            }
             Some(method @ (Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)) => {
-                let message =
-                    format!("{} needs the extension {TASKS} among the request's capabilities.", method.as_str());
-                let error = RpcError::new(code::MISSING_CAPABILITY, message)
-                    .with("requiredCapabilities", json!({ "extensions": { TASKS: {} } }));
-                self.answer_error(&request.id, &error);
+                if sender.capabilities.tasks_extension {
+                    self.task_request(now, method, request);
+                } else {
+                    self.answer_error(&request.id, &needs_tasks(method.as_str()));
+                }
             }
             _ => {
                 let name = String::from_utf8_lossy(token).into_owned();
@@ -160,23 +154,29 @@ impl Hub {
     }
 
     /// What of a call is written anew for a child, beside id and names, when a modern side is involved.
-    pub(super) fn cross(&self, child: Era, call: &Call, wire: WireId, edits: &mut Vec<Edit>) {
+    pub(super) fn cross(&self, server: ServerId, child: Era, call: &Call, edits: &mut Vec<Edit>) {
         let frame = &call.frame;
         let Some(params) = super::calls::params_of(frame) else { return };
         let meta = text::get(frame, params.clone(), "_meta").filter(|at| text::is_object(frame, at));
         if child == Era::Legacy {
-            meta::edit_object(frame, &params, &["inputResponses", "requestState"], "", edits);
+            let only_as_task = matches!(&call.about, About::Tool(tool) if tool.only_as_task);
+            let task = only_as_task && self.child(server).capabilities().tasks_call;
+            let gone = ["inputResponses", "requestState", "task"];
+            meta::edit_object(frame, &params, &gone, if task { r#""task":{}"# } else { "" }, edits);
             if let Some(meta) = meta {
                 meta::edit_object(frame, &meta, &REQUEST_KEYS, "", edits);
             }
             return;
         }
-        let _ = wire;
         let members = self.members_for(call);
         let mut inserted = Vec::new();
         match &meta {
             Some(meta) => meta::edit_object(frame, meta, &REQUEST_KEYS, &members, edits),
             None => inserted.push(format!(r#""_meta":{{{members}}}"#)),
+        }
+        if matches!(call.about, About::Task(_)) {
+            // The answers to a task's questions stand in a request of their own.
+            return meta::edit_object(frame, &params, &[], &inserted.join(","), edits);
         }
         let mut gone = vec!["requestState", "task"];
         if let Some(answers) = &call.answers {
@@ -193,9 +193,11 @@ impl Hub {
 
     fn members_for(&self, call: &Call) -> String {
         match &call.modern {
-            Some(sender) => era::request_members(&without_tasks(&sender.spelled), &sender.client, sender.level),
+            Some(sender) => era::request_members(&sender.spelled, &sender.client, sender.level),
             None => {
-                let capabilities = self.session.capabilities.for_child(Some(self.session.revision), MODERN).to_string();
+                let asks =
+                    matches!(&call.about, About::Tool(tool) if tool.task) || matches!(call.about, About::Task(_));
+                let capabilities = self.session_capabilities(asks || call.tasks);
                 let level = self
                     .session
                     .log_level
@@ -206,10 +208,21 @@ impl Hub {
         }
     }
 
-    /// `_meta` of our own requests to a modern child: nobody is there to be asked.
-    pub(super) fn own_members(&self) -> String {
+    /// What a legacy host can do, as a modern child reads it; `tasks`: and that it gets to know of tasks.
+    fn session_capabilities(&self, tasks: bool) -> String {
+        let mut capabilities = self.session.capabilities.for_child(Some(self.session.revision), MODERN);
+        if tasks && let Some(all) = capabilities.as_object_mut() {
+            let extensions = all.entry("extensions").or_insert_with(|| json!({}));
+            extensions[EXTENSION] = json!({});
+        }
+        capabilities.to_string()
+    }
+
+    /// `_meta` of our own requests to a modern child: nobody is there to be asked, but by a task.
+    pub(super) fn own_members(&self, about_tasks: bool) -> String {
         let client = self.session.sender.as_ref().map_or(&self.session.client, |sender| &sender.client);
-        era::request_members("{}", client, None)
+        let capabilities = if about_tasks { self.session_capabilities(true) } else { "{}".to_owned() };
+        era::request_members(&capabilities, client, None)
     }
 
     /// A legacy child tells log messages from a level on: the most verbose that a request to it asks for.
@@ -323,17 +336,37 @@ impl Hub {
             Some(at) => edits.push(Edit::text(at, text::quoted(&sealed))),
             None => meta::edit_object(line, result, &[], &format!(r#""requestState":"{sealed}""#), edits),
         }
-        let label = format!("[{}] ", self.child(server).config.key);
-        for entry in text::get(line, result.clone(), "inputRequests").into_iter().flat_map(|at| text::members(line, at))
+        self.label_questions(server, line, result, edits);
+        era::sign(line, result, None, &self.server_info(), edits);
+    }
+
+    /// Says in each elicitation among `inputRequests` whose question it is.
+    pub(super) fn label_questions(
+        &self,
+        server: ServerId,
+        line: &[u8],
+        object: &std::ops::Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
+        for entry in text::get(line, object.clone(), "inputRequests").into_iter().flat_map(|at| text::members(line, at))
         {
             let method = text::get(line, entry.value.clone(), "method").and_then(|at| text::string(line, at));
             if method.as_deref() == Some("elicitation/create")
-                && let Some(at) = text::path(line, entry.value, &["params", "message"])
+                && let Some(params) = text::get(line, entry.value, "params")
             {
-                edits.push(Edit::text(at.start + 1..at.start + 1, label.as_str()));
+                self.label(server, line, &params, edits);
             }
         }
-        era::sign(line, result, None, &self.server_info(), edits);
+    }
+
+    /// Says in an elicitation's message whose question it is.
+    pub(super) fn label(&self, server: ServerId, line: &[u8], params: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
+        if let Some(at) = text::get(line, params.clone(), "message")
+            && text::string(line, at.clone()).is_some()
+        {
+            let label = format!("[{}] ", self.child(server).config.key);
+            edits.push(Edit::text(at.start + 1..at.start + 1, label));
+        }
     }
 
     /// The repeat guard's question to a modern host: nothing was sent yet, and nothing is kept.
@@ -351,7 +384,7 @@ impl Hub {
             expires,
         };
         let sealed = self.seal(&sealed);
-        let mut params = super::calls::repeat_question(question);
+        let mut params = super::repeat::repeat_question(question);
         params["mode"] = "form".into();
         let info: Value = serde_json::from_str(&self.server_info()).unwrap_or_default();
         let result = json!({
@@ -367,7 +400,7 @@ impl Hub {
     fn repeat_answered(&mut self, now: Instant, mut request: Request, of: &str) {
         let whole = request.params.whole.clone().unwrap_or_default();
         let answer = text::path(&request.frame, whole, &["inputResponses", OWN_KEY]);
-        let answer = super::calls::repeat_answer(&request.frame, answer);
+        let answer = super::repeat::repeat_answer(&request.frame, answer);
         let Ok(of) = of.parse::<OutcomeId>() else {
             return self.answer_error(&request.id, &bad_state("it names no outcome"));
         };
@@ -392,14 +425,9 @@ pub(super) fn bad_state(why: &str) -> RpcError {
         .with("detail", "requestState")
 }
 
-/// The host's capabilities without the tasks extension, which is not bridged.
-fn without_tasks(spelled: &str) -> String {
-    if !spelled.contains(TASKS) {
-        return spelled.to_owned();
-    }
-    let mut value: Value = serde_json::from_str(spelled).unwrap_or_default();
-    if let Some(extensions) = value.get_mut("extensions").and_then(Value::as_object_mut) {
-        extensions.remove(TASKS);
-    }
-    value.to_string()
+/// -32021 for what is of the extension of tasks, in a request that does not declare it.
+pub(super) fn needs_tasks(what: &str) -> RpcError {
+    let message = format!("{what} needs the extension {EXTENSION} among the request's capabilities.");
+    RpcError::new(code::MISSING_CAPABILITY, message)
+        .with("requiredCapabilities", json!({ "extensions": { EXTENSION: {} } }))
 }

@@ -31,7 +31,12 @@ impl Hub {
         purpose: Purpose,
         until: Option<Instant>,
     ) -> Option<WireId> {
-        let members = if self.era_of(conn) == Era::Modern { self.own_members() } else { String::new() };
+        let about_tasks = match method {
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => true,
+            Method::Listen => params.is_some_and(|params| params.contains("\"taskIds\"")),
+            _ => false,
+        };
+        let members = if self.era_of(conn) == Era::Modern { self.own_members(about_tasks) } else { String::new() };
         let child = self.children.get_mut(conn.server.0)?;
         let wire = child.wire_id();
         let link = child.link.as_mut().filter(|link| link.conn == conn)?;
@@ -217,6 +222,11 @@ impl Hub {
         line: &Bytes,
         envelope: &Envelope,
     ) {
+        match &purpose {
+            Purpose::TaskState(own) => return self.task_state(now, conn, own, line, envelope),
+            Purpose::TaskResult(own) => return self.task_result(now, conn, own, line, envelope),
+            _ => {}
+        }
         let Some(result) = envelope.result.clone() else {
             let error = envelope.error.clone().unwrap_or_default();
             let code =
@@ -244,7 +254,12 @@ impl Hub {
             Purpose::Discover => self.discovered_child(now, conn, &line[result]),
             Purpose::Listen => self.child_stream_over(now, conn, wire, false),
             Purpose::Watch { listen, own } => self.watch_answered(conn, wire, &listen, &own, true),
-            Purpose::Ping | Purpose::Restore | Purpose::Call(_) => {}
+            Purpose::Ping
+            | Purpose::Restore
+            | Purpose::Call(_)
+            | Purpose::TaskState(_)
+            | Purpose::TaskResult(_)
+            | Purpose::TaskWord => {}
         }
     }
 
@@ -273,7 +288,9 @@ impl Hub {
             Purpose::Restore => {
                 tracing::warn!(server = %self.child(conn.server).config.key, "setting a level or a watch anew failed: {what}");
             }
-            Purpose::Call(_) => {}
+            Purpose::TaskState(own) => self.task_silent(now, conn, own),
+            Purpose::TaskResult(own) => self.task_unread(now, conn, own, what),
+            Purpose::Call(_) | Purpose::TaskWord => {}
         }
     }
 
@@ -335,8 +352,9 @@ impl Hub {
 
     /// What a child is, is known: it serves from now on.
     fn serve(&mut self, now: Instant, conn: Conn, facts: Facts) {
+        let with_tasks = |has: ServerCapabilities| has.tasks_call || has.tasks_extension;
         let first_with_tasks =
-            facts.capabilities.tasks_call && !self.present().any(|child| child.capabilities().tasks_call);
+            with_tasks(facts.capabilities) && !self.present().map(Child::capabilities).any(with_tasks);
         self.child_mut(conn.server).facts = Some(facts);
         if first_with_tasks {
             for id in self.order.clone() {

@@ -4,6 +4,7 @@
 mod ending;
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -185,10 +186,7 @@ impl Hub {
         match method {
             Method::CreateMessage => self.edit_sampling(conn, line, &whole, &mut edits),
             Method::Elicit => {
-                let label = format!("[{}] ", self.child(conn.server).config.key);
-                if let Some(at) = text::get(line, whole.clone(), "message").filter(|at| at.len() >= 2) {
-                    edits.push(Edit::text(at.start + 1..at.start + 1, label));
-                }
+                self.label(conn.server, line, &whole, &mut edits);
                 // A form may say so by saying nothing; in this era it says so. Ids of URL questions have no place here.
                 let mode = if text::get(line, whole.clone(), "mode").is_none() { r#""mode":"form""# } else { "" };
                 meta::edit_object(line, &whole, &["elicitationId", "_meta", "task"], mode, &mut edits);
@@ -201,6 +199,31 @@ impl Hub {
         let edited = splice::apply(&line[..whole.end], &mut edits);
         let params = String::from_utf8_lossy(&edited[whole.start..]).into_owned();
         Bytes::from(format!(r#"{{"method":"{}","params":{params}}}"#, method.as_str()))
+    }
+
+    /// For [`Hub::fingerprint`]: the numbers of the records are random, and do not count.
+    pub(super) fn hash_parked(&self, now: Instant, to: &mut impl Hasher) {
+        let of = |parked: &Parked| {
+            let mut one = DefaultHasher::new();
+            (parked.conn, parked.wire, parked.round, parked.next_key, parked.attached, parked.winding_up)
+                .hash(&mut one);
+            (&parked.last, &parked.capabilities).hash(&mut one);
+            for (key, question) in &parked.open {
+                (key, question.our, &question.child_id).hash(&mut one);
+            }
+            for at in [parked.ask_at, Some(parked.expires)] {
+                at.map(|at| at.saturating_duration_since(now)).hash(&mut one);
+            }
+            match &parked.end {
+                None => 0.hash(&mut one),
+                Some(End::Answered(_, line, _)) => (1, line).hash(&mut one),
+                Some(End::Error(error)) => (2, error).hash(&mut one),
+            }
+            one.finish()
+        };
+        let mut all: Vec<u64> = self.parked.values().map(of).collect();
+        all.sort_unstable();
+        (all, self.consumed.len()).hash(to);
     }
 
     pub(super) fn parked_deadline(&self) -> Option<Instant> {
@@ -301,28 +324,32 @@ impl Hub {
             let Some(question) = self.parked.get_mut(&number).and_then(|parked| parked.open.remove(&key)) else {
                 continue;
             };
-            let mut result = String::from_utf8_lossy(&request.frame[at]).into_owned();
-            if question.method == Method::CreateMessage && self.is_before_blocks(conn) {
-                let mut edits: Vec<Edit> =
-                    convert::one_text(result.as_bytes(), &(0..result.len())).into_iter().collect();
-                result = String::from_utf8_lossy(&splice::apply(result.as_bytes(), &mut edits)).into_owned();
-            }
-            let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, question.child_id.0.raw());
-            if question.method == Method::RootsList {
-                self.note_roots(now, result);
-            }
-            if let Some(link) = self.link_mut(conn) {
-                if link.questions.remove(&question.child_id).is_some() {
-                    link.outbox.push(ChildTag::Other, answer.as_bytes());
-                }
-                link.answered_question(now);
-            }
+            self.give_response(now, conn, &question.child_id, question.method, &request.frame[at]);
         }
         if let Some(end) = self.parked.get_mut(&number).and_then(|parked| parked.end.take()) {
             self.consume(number);
             return self.give_end(now, conn, wire, &request, end);
         }
         self.attach(now, number, request);
+    }
+
+    /// Hands a modern host's response to the child that asked.
+    pub(super) fn give_response(&mut self, now: Instant, conn: Conn, id: &ChildId, method: Method, response: &[u8]) {
+        let mut result = String::from_utf8_lossy(response).into_owned();
+        if method == Method::CreateMessage && self.is_before_blocks(conn) {
+            let mut edits: Vec<Edit> = convert::one_text(result.as_bytes(), &(0..result.len())).into_iter().collect();
+            result = String::from_utf8_lossy(&splice::apply(result.as_bytes(), &mut edits)).into_owned();
+        }
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.0.raw());
+        if method == Method::RootsList {
+            self.note_roots(now, result);
+        }
+        if let Some(link) = self.link_mut(conn) {
+            if link.questions.remove(id).is_some() {
+                link.outbox.push(ChildTag::Other, answer.as_bytes());
+            }
+            link.answered_question(now);
+        }
     }
 
     /// The request waits for the call from now on; its own token, level and capabilities count.

@@ -45,6 +45,11 @@ impl Hub {
         let method = Method::from_token(&token);
         let asks = matches!(method, Some(Method::RootsList | Method::CreateMessage | Method::Elicit));
         if let (true, Some(method)) = (asks, method) {
+            if let Some(at) = params.related_task(&line)
+                && self.task_asks(now, conn, at, &line, &params, &id, method)
+            {
+                return;
+            }
             if let Some(wire) = self.modern_asker(now, conn, method, &line, &params) {
                 return self.park(now, conn, wire, &line, &params, id, method);
             }
@@ -186,12 +191,7 @@ impl Hub {
     }
 
     fn edit_elicitation(&mut self, conn: Conn, line: &Bytes, whole: &std::ops::Range<usize>, edits: &mut Vec<Edit>) {
-        if let Some(at) = json::get(line, whole.clone(), "message")
-            && json::string(line, at.clone()).is_some()
-        {
-            let label = format!("[{}] ", self.child(conn.server).config.key);
-            edits.push(Edit::text(at.start + 1..at.start + 1, label));
-        }
+        self.label(conn.server, line, whole, edits);
         if self.session.revision < Revision::V2025_11_25 {
             older_form(line, whole, edits);
             let mode = json::get(line, whole.clone(), "mode").and_then(|at| json::string(line, at));
@@ -235,12 +235,16 @@ impl Hub {
             return;
         };
         match question.asker {
+            Asker::Task { conn, own } => {
+                let result = envelope.result.clone().map(|at| String::from_utf8_lossy(&line[at]).into_owned());
+                self.task_question_answered(now, conn, &own, our, question.method, result);
+            }
             Asker::Round { id, .. } => {
                 let result = envelope.result.clone().map(|at| String::from_utf8_lossy(&line[at]).into_owned());
                 self.round_answered(now, id, our, question.method, result);
             }
             Asker::Guard { about } => {
-                let answer = super::calls::repeat_answer(line, envelope.result.clone());
+                let answer = super::repeat::repeat_answer(line, envelope.result.clone());
                 self.guard_answered(now, &about, answer);
             }
             Asker::Child { conn, id: child_id, .. } => {
@@ -287,6 +291,7 @@ impl Hub {
         match question.asker {
             Asker::Guard { about } => self.guard_answered(now, &about, Answer::None),
             Asker::Round { id, .. } => self.round_answered(now, id, our, question.method, None),
+            Asker::Task { conn, own } => self.task_question_answered(now, conn, &own, our, question.method, None),
             Asker::Child { conn, id, .. } => {
                 if let Some(link) = self.link_mut(conn) {
                     link.questions.remove(&id);

@@ -19,7 +19,7 @@ use crate::wire::json as text;
 use crate::wire::meta;
 use crate::wire::method::{Method, Revision};
 use crate::wire::params::Params;
-use crate::wire::splice::{self, Edit};
+use crate::wire::splice;
 
 /// Rounds of one call.
 const ROUNDS_MAX: u32 = 16;
@@ -120,7 +120,7 @@ impl Hub {
     }
 
     /// One question as the host's revision has it; `None` if it can't be put to this host.
-    fn question_of(&mut self, conn: Conn, key: String, entry: Bytes) -> Option<(String, Method, Bytes)> {
+    pub(super) fn question_of(&mut self, conn: Conn, key: String, entry: Bytes) -> Option<(String, Method, Bytes)> {
         let whole = 0..entry.len();
         let method = Method::from_token(&entry[text::get(&entry, whole.clone(), "method")?])?;
         let Some(params_at) = text::get(&entry, whole, "params") else {
@@ -139,10 +139,7 @@ impl Hub {
                 }
             }
             Method::Elicit => {
-                let label = format!("[{}] ", self.child(conn.server).config.key);
-                if let Some(at) = text::get(&line, 0..line.len(), "message").filter(|at| at.len() >= 2) {
-                    edits.push(Edit::text(at.start + 1..at.start + 1, label));
-                }
+                self.label(conn.server, &line, &(0..line.len()), &mut edits);
                 let url = text::get(&line, 0..line.len(), "mode").and_then(|at| text::string(&line, at)).as_deref()
                     == Some("url");
                 let newest = self.session.revision >= Revision::V2025_11_25;

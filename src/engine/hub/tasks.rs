@@ -1,6 +1,12 @@
-//! Tasks of 2025-11-25: ids that lead back to their child, and the list over all children (`PROTOCOL.md` 5.13, 6.12).
+//! Tasks: ids that lead back to their child, what is relayed between sides of one era, and the list over all children
+//! (`PROTOCOL.md` 5.13, 6.12). What crosses the eras is in [`bridge`].
 
-use std::collections::{BTreeMap, BTreeSet};
+mod bridge;
+mod known;
+mod news;
+mod poll;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -11,23 +17,66 @@ use super::Hub;
 use super::answer::Droppable;
 use super::from_host::Request;
 use crate::engine::child::{Conn, ServerId};
+use crate::engine::era::Era;
+use crate::engine::facts::HostCapabilities;
 use crate::engine::link::{About, Call, ChildTag, Purpose};
+use crate::engine::rewrite::Rewriter;
 use crate::engine::session::Place;
+use crate::engine::task::{self, RELATED};
 use crate::wire::code::{self, RpcError};
-use crate::wire::id::{HostId, WireId};
+use crate::wire::id::{ChildId, HostId, OurId, WireId};
 use crate::wire::json as text;
 use crate::wire::message::Envelope;
+use crate::wire::meta;
 use crate::wire::method::{Method, Revision};
 use crate::wire::params::{Params, text_at};
 use crate::wire::splice::Edit;
 
 /// Exposed task ids and what they stand for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
-    by_exposed: BTreeMap<String, (ServerId, String)>,
+    known: BTreeMap<String, Task>,
     by_own: BTreeMap<(ServerId, String), String>,
+    /// The exposed ids, the oldest first.
+    order: VecDeque<String>,
     /// Our number of the call that made a task, whose progress token lives as long as the task.
     calls: BTreeMap<(ServerId, String), (Conn, WireId)>,
+}
+
+/// What an exposed id stands for.
+#[derive(Clone, Debug)]
+struct Task {
+    server: ServerId,
+    own: String,
+    /// Which era's host knows it: ids of the one mean nothing to the other.
+    host: Era,
+    /// Its state as the child told it last, an object; there where its two sides are of different eras.
+    state: Bytes,
+    /// What it came to; there where its two sides are of different eras.
+    ended: Option<Ended>,
+    /// What a modern host can be asked.
+    capabilities: HostCapabilities,
+    /// Questions of a legacy child, for a modern host, by our keys.
+    questions: BTreeMap<String, TaskQuestion>,
+    next_key: u32,
+}
+
+/// What a task came to, in the host's form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ended {
+    Result(String),
+    Error(String),
+    Cancelled,
+}
+
+#[derive(Clone, Debug)]
+struct TaskQuestion {
+    conn: Conn,
+    our: OurId,
+    child_id: ChildId,
+    method: Method,
+    /// `{"method":…,"params":…}`.
+    request: Bytes,
 }
 
 /// A `tasks/list` that is gathered from all children.
@@ -38,42 +87,64 @@ pub(super) struct Gathering {
     tasks: Vec<Bytes>,
 }
 
-/// The states of a task that no other follows.
-const TERMINAL: [&str; 3] = ["completed", "failed", "cancelled"];
+/// Tasks that are known; of more the oldest are forgotten.
+const KNOWN_MAX: usize = 4096;
 
 impl Hub {
     /// The exposed id of a child's task; unguessable, and the same for as long as we run.
-    fn exposed_task(&mut self, server: ServerId, own: &str) -> String {
+    fn exposed_task(&mut self, server: ServerId, own: &str, host: Era) -> String {
         if let Some(known) = self.tasks.by_own.get(&(server, own.to_owned())) {
             return known.clone();
         }
         let prefix = self.child(server).config.key.clone();
         let exposed = format!("{prefix}.{}", self.entropy.text());
-        self.tasks.by_exposed.insert(exposed.clone(), (server, own.to_owned()));
+        let task = Task {
+            server,
+            own: own.to_owned(),
+            host,
+            state: Bytes::new(),
+            ended: None,
+            capabilities: HostCapabilities::default(),
+            questions: BTreeMap::new(),
+            next_key: 0,
+        };
+        self.tasks.known.insert(exposed.clone(), task);
         self.tasks.by_own.insert((server, own.to_owned()), exposed.clone());
+        self.tasks.order.push_back(exposed.clone());
+        if self.tasks.order.len() > KNOWN_MAX
+            && let Some(task) = self.tasks.order.pop_front().and_then(|oldest| self.tasks.known.remove(&oldest))
+        {
+            self.tasks.by_own.remove(&(task.server, task.own));
+        }
         exposed
     }
 
-    /// Puts the exposed id in the place of a child's own.
+    /// The exposed id of a child's task, if it is known.
+    fn exposed_of(&self, server: ServerId, own: &str) -> Option<&String> {
+        self.tasks.by_own.get(&(server, own.to_owned()))
+    }
+
+    /// Puts the exposed id in the place of a child's own, between sides of one era.
     pub(super) fn expose_task(&mut self, conn: Conn, line: &Bytes, at: Range<usize>, edits: &mut Vec<Edit>) {
         if let Some(own) = text::string(line, at.clone()).map(std::borrow::Cow::into_owned) {
-            let exposed = self.exposed_task(conn.server, &own);
+            let exposed = self.exposed_task(conn.server, &own, self.era_of(conn));
             edits.push(Edit::text(at, text::quoted(&exposed)));
         }
     }
 
     /// Puts the child's own id back into what the host says about a task.
     pub(super) fn unexpose_related(&self, line: &Bytes, envelope: &Envelope, edits: &mut Vec<Edit>) {
-        let related = ["_meta", "io.modelcontextprotocol/related-task", "taskId"];
+        let related = ["_meta", RELATED, "taskId"];
         let Some(at) = envelope.result.clone().and_then(|at| text::path(line, at, &related)) else { return };
-        if let Some((_, own)) = text::string(line, at.clone()).and_then(|task| self.tasks.by_exposed.get(&*task)) {
-            edits.push(Edit::text(at, text::quoted(own)));
+        if let Some(task) = text::string(line, at.clone()).and_then(|task| self.tasks.known.get(&*task)) {
+            edits.push(Edit::text(at, text::quoted(&task.own)));
         }
     }
 
-    /// `tasks/get`, `tasks/result` and `tasks/cancel` of the host.
+    /// `tasks/get`, `tasks/result`, `tasks/update` and `tasks/cancel` of the host.
     pub(super) fn task_request(&mut self, now: Instant, method: Method, request: Request) {
-        if self.session.revision != Revision::V2025_11_25 {
+        let host = if self.is_modern(&request.id) { Era::Modern } else { Era::Legacy };
+        if host == Era::Legacy && self.session.revision != Revision::V2025_11_25 {
             let error = RpcError::new(
                 code::METHOD_NOT_FOUND,
                 format!("{} is not part of this session's revision.", method.as_str()),
@@ -81,12 +152,16 @@ impl Hub {
             return self.answer_error(&request.id, &error);
         }
         let exposed = text_at(&request.frame, request.params.task_id.as_ref()).unwrap_or_default().into_owned();
-        let Some((server, own)) = self.tasks.by_exposed.get(&exposed).cloned() else {
+        let Some(task) = self.tasks.known.get(&exposed).filter(|task| task.host == host) else {
             let error =
                 RpcError::new(code::INVALID_PARAMS, format!("The task \"{exposed}\" is not known, or it has expired."))
                     .with("taskId", exposed);
             return self.answer_error(&request.id, &error);
         };
+        let (server, own) = (task.server, task.own.clone());
+        if task.ended.is_some() {
+            return self.answer_ended(method, &request.id, &exposed);
+        }
         let at = request.params.task_id.clone().unwrap_or_default();
         let edits = vec![Edit::text(at, text::quoted(&own))];
         self.route(now, server, request, About::Task(exposed), method, edits);
@@ -116,11 +191,9 @@ impl Hub {
         self.expose_task(conn, line, at, edits);
     }
 
-    /// A child told something about a task in an answer.
-    #[expect(clippy::too_many_arguments, reason = "one answer with everything that may be edited in it")]
+    /// A child told something about a task in an answer, to a host of its era.
     pub(super) fn task_told(
         &mut self,
-        now: Instant,
         conn: Conn,
         exposed: &str,
         method: Method,
@@ -128,9 +201,11 @@ impl Hub {
         result: &Range<usize>,
         edits: &mut Vec<Edit>,
     ) {
-        let _ = now;
+        if self.era_of(conn) == Era::Modern {
+            return self.edit_state(conn, line, result, edits);
+        }
         if method == Method::TasksResult {
-            let related = ["_meta", "io.modelcontextprotocol/related-task", "taskId"];
+            let related = ["_meta", RELATED, "taskId"];
             if let Some(at) = text::path(line, result.clone(), &related) {
                 self.expose_task(conn, line, at, edits);
             }
@@ -140,15 +215,37 @@ impl Hub {
         if let Some(at) = text::get(line, result.clone(), "taskId") {
             self.expose_task(conn, line, at, edits);
         }
-        let status = text::get(line, result.clone(), "status").and_then(|at| text::string(line, at));
-        if status.is_some_and(|status| TERMINAL.contains(&&*status)) {
+        if task::read(line, result).is_some_and(|told| told.status.is_last()) {
             self.task_over(exposed);
+        }
+    }
+
+    /// What a modern child says of a task, for a modern host: the id, the URIs of an inlined result, and whose the
+    /// questions are.
+    fn edit_state(&mut self, conn: Conn, line: &Bytes, state: &Range<usize>, edits: &mut Vec<Edit>) {
+        if let Some(at) = text::get(line, state.clone(), "taskId") {
+            self.expose_task(conn, line, at, edits);
+        }
+        if let Some(inlined) = text::get(line, state.clone(), "result") {
+            let scheme = &self.children[conn.server.0].scheme;
+            let seen = Rewriter::new(line, scheme, edits).result(Method::ToolsCall, &inlined);
+            self.note_seen(conn.server, &seen);
+        }
+        self.label_questions(conn.server, line, state, edits);
+    }
+
+    /// URIs that a child named are its own from then on.
+    pub(super) fn note_seen(&mut self, server: ServerId, seen: &[String]) {
+        if let (false, Some(position)) = (seen.is_empty(), self.position(server)) {
+            for uri in seen {
+                self.catalog.note_seen(position, uri);
+            }
         }
     }
 
     /// A task is over: its progress token is free.
     fn task_over(&mut self, exposed: &str) {
-        let Some(key) = self.tasks.by_exposed.get(exposed).cloned() else { return };
+        let Some(key) = self.tasks.known.get(exposed).map(|task| (task.server, task.own.clone())) else { return };
         if let Some((conn, wire)) = self.tasks.calls.remove(&key)
             && let Some(link) = self.link_mut(conn)
         {
@@ -157,16 +254,36 @@ impl Hub {
     }
 
     /// A child's word about a task goes to the host, if it knows the task.
-    pub(super) fn child_task_status(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+    pub(super) fn child_task_status(&mut self, now: Instant, conn: Conn, line: &Bytes, params: &Params) {
         let Some(own) = text_at(line, params.task_id.as_ref()).map(std::borrow::Cow::into_owned) else { return };
-        let Some(exposed) = self.tasks.by_own.get(&(conn.server, own)).cloned() else { return };
+        let Some(exposed) = self.exposed_of(conn.server, &own).cloned() else { return };
+        let whole = params.whole.clone().unwrap_or_default();
+        if self.tasks.known.get(&exposed).is_some_and(|task| task.host == Era::Modern) {
+            return self.note_state(now, conn, &own, &line.slice(whole));
+        }
         let at = params.task_id.clone().unwrap_or_default();
-        let status =
-            params.whole.clone().and_then(|at| text::get(line, at, "status")).and_then(|at| text::string(line, at));
-        if status.is_some_and(|status| TERMINAL.contains(&&*status)) {
+        if task::read(line, &whole).is_some_and(|told| told.status.is_last()) {
             self.task_over(&exposed);
         }
         self.say_edited(conn.server, line, &mut [Edit::text(at, text::quoted(&exposed))], Droppable::No);
+    }
+
+    /// A modern child's word about a task goes to the streams that name it.
+    pub(super) fn child_task_news(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+        let (Some(own), Some(whole)) = (text_at(line, params.task_id.as_ref()), params.whole.clone()) else { return };
+        let key = (conn.server, own.into_owned());
+        let mut edits = Vec::new();
+        self.edit_state(conn, line, &whole, &mut edits);
+        let Some(at) = params.meta.clone().and_then(|at| text::get(line, at, meta::SUBSCRIPTION)) else { return };
+        let named = |listen: &crate::engine::session::Listen| listen.tasks.contains_key(&key);
+        let ids: Vec<HostId> =
+            self.session.listens.iter().filter(|(_, listen)| named(listen)).map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let mut edits = edits.clone();
+            edits.push(Edit::text(at.clone(), id.0.raw()));
+            let told = crate::wire::splice::apply(line, &mut edits);
+            self.say_on(&id, &String::from_utf8_lossy(&told));
+        }
     }
 
     /// The host's word about a task that a child started there.
@@ -192,13 +309,16 @@ impl Hub {
         let number = self.session.next_batch;
         self.session.next_batch += 1;
         self.place(&request.id, Place::Gathering(number));
-        let mut gathering = Gathering { host_id: request.id.clone(), waiting: BTreeSet::new(), tasks: Vec::new() };
+        let tasks = self.bridged_tasks();
+        let mut gathering = Gathering { host_id: request.id.clone(), waiting: BTreeSet::new(), tasks };
         for id in self.order.clone() {
             let until = now + self.child(id).config.list_timeout;
             if !self.child(id).capabilities().tasks_list {
                 continue;
             }
-            let Some(conn) = self.child_mut(id).ready_link().map(|link| link.conn) else { continue };
+            let Some((conn, Era::Legacy)) = self.child_mut(id).ready_link().map(|link| (link.conn, link.era)) else {
+                continue;
+            };
             if self.ask_child(conn, Method::TasksList, None, Purpose::Gather(number), Some(until)).is_some() {
                 gathering.waiting.insert(conn);
             }

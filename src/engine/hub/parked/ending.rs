@@ -84,7 +84,7 @@ impl Hub {
                 return true;
             }
         }
-        false
+        self.unask_task(our)
     }
 
     /// The host cancels a request that was answered with questions: it gives the call up.
@@ -153,7 +153,7 @@ impl Hub {
         self.refuse_open(conn, open.into_values());
         let Some(link) = self.link_mut(conn) else { return };
         let Some(Purpose::Call(call)) = link.pending.remove(&wire).map(|pending| pending.purpose) else { return };
-        self.tell_cancelled(conn, wire, Some("\"the host did not come back\""));
+        self.cancel_sent(conn, wire, &call, Some("\"the host did not come back\""));
         self.write_loss(now, conn.server, &call, &Loss::new(reason, what));
         self.bury(conn, wire, call.outcome);
         let key = self.child(conn.server).config.key.as_str();
