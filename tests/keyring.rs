@@ -10,19 +10,25 @@ use std::process::{Command, Output};
 
 const VALUE: &str = "sesame open \u{e9} 1234";
 
-/// A bus, a keyring that is open, and the commands in it.
+/// A keyring that is open, the commands in it, and the same when it is locked and nobody can be asked.
 const SCRIPT: &str = r#"
 printf 'a password' | gnome-keyring-daemon --unlock --components=secrets > /dev/null || exit 70
 step() { name=$1; shift; "$@" > "$name.out" 2> "$name.err"; echo $? > "$name.code"; }
 printf '%s\n' "$VALUE" | step set "$PROXY" secret set token
 step found "$PROXY" check --start --config mcp-proxy.toml
 step doctor "$PROXY" doctor --config mcp-proxy.toml
-printf '%s' other | step again "$PROXY" secret set token
+printf '%s' other > token
+step again "$PROXY" secret set token < token
 step changed "$PROXY" check --start --config mcp-proxy.toml
 step delete "$PROXY" secret delete token
 step gone "$PROXY" secret delete token
 step missing "$PROXY" check --start --config mcp-proxy.toml
 step nothing "$PROXY" secret set token < /dev/null
+"$PROXY" secret set token < token > /dev/null || exit 71
+dbus-send --session --print-reply --dest=org.freedesktop.secrets /org/freedesktop/secrets \
+    org.freedesktop.Secret.Service.Lock array:objpath:/org/freedesktop/secrets/collection/login > /dev/null || exit 72
+step locked "$PROXY" check --start --config mcp-proxy.toml
+step closed "$PROXY" secret set token < token
 "#;
 
 /// A server that is one only if it was given the value, and tells it.
@@ -73,6 +79,8 @@ fn a_secret_is_kept_used_and_forgotten() {
     check("gone", "1", "the keyring has no token");
     check("missing", "1", "mcp-proxy secret set token");
     check("nothing", "1", "no value was given");
+    check("locked", "1", "unlock the keyring");
+    check("closed", "1", "unlock it");
     let files: Vec<PathBuf> = std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     for file in files.iter().filter(|file| file.is_file() && !file.ends_with("mcp-proxy.toml")) {
         let text = String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned();

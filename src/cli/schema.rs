@@ -35,16 +35,23 @@ pub fn secret(command: &SecretCommand, out: &mut dyn Write) -> anyhow::Result<Ex
         SecretCommand::Set { name } => {
             let value = ask(name)?;
             anyhow::ensure!(!value.is_empty(), "no value was given for {name}; nothing was kept");
-            config::keyring_set(name, value).map_err(anyhow::Error::msg)?;
+            config::keyring_set(name, value).map_err(|why| refused(name, &why))?;
             writeln!(out, "Kept. Use it as ${{keyring:{name}}} in the configuration.")?;
         }
         SecretCommand::Delete { name } => {
-            let was_there = config::keyring_delete(name).map_err(anyhow::Error::msg)?;
+            let was_there = config::keyring_delete(name).map_err(|why| refused(name, &why))?;
             anyhow::ensure!(was_there, "the keyring has no {name}");
             writeln!(out, "Forgotten.")?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn refused(name: &str, why: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the keyring can't be asked for {name}: {why}; unlock it, as a login to the desktop does, or start its service, \
+         and try again"
+    )
 }
 
 fn ask(name: &str) -> anyhow::Result<String> {
