@@ -181,9 +181,13 @@ pub fn find_program(command: &str, path: Option<&OsStr>, cwd: Option<&Path>) -> 
         (vec![PathBuf::new()], vec![direct])
     } else {
         // An empty entry means the current directory, which is the last place to start programs from.
-        let directories: Vec<PathBuf> = path
-            .map(|path| std::env::split_paths(path).filter(|dir| !dir.as_os_str().is_empty()).collect())
-            .unwrap_or_default();
+        let mut directories: Vec<PathBuf> = Vec::new();
+        for directory in path.into_iter().flat_map(std::env::split_paths) {
+            // Many shells put the same one there twice.
+            if !directory.as_os_str().is_empty() && !directories.contains(&directory) {
+                directories.push(directory);
+            }
+        }
         (directories.clone(), directories)
     };
     let direct = looked_in.first().filter(|_| command.contains(separators)).cloned();
