@@ -16,6 +16,8 @@ mod config;
 mod explore;
 #[path = "sim/host.rs"]
 mod host;
+#[path = "sim/modern.rs"]
+mod modern;
 #[path = "sim/pins.rs"]
 mod pins;
 #[path = "sim/schedule.rs"]
@@ -64,7 +66,7 @@ fn schedules(flavour: Flavour, must: &[&str]) {
         run_one(flavour, seed, true);
         return;
     }
-    let count = number("MCP_PROXY_SIM_SCHEDULES").map_or(SCHEDULES, |all| all.div_ceil(4));
+    let count = number("MCP_PROXY_SIM_SCHEDULES").map_or(SCHEDULES, |all| all.div_ceil(5));
     let mut stats = Stats::default();
     for seed in 0..count {
         stats.sum(&run_one(flavour, seed + ((flavour as u64) << 32), false));
@@ -116,4 +118,22 @@ fn schedules_of_orders() {
 fn schedules_of_hosts() {
     let more = ["refused", "questions answered", "progress", "batches", "duplicates", "guard asked"];
     schedules(Flavour::Host, &[ALWAYS, &more].concat());
+}
+
+#[test]
+fn schedules_of_modern_hosts() {
+    let more = [
+        "questions",
+        "questions answered",
+        "parked",
+        "retries",
+        "retries refused",
+        "given up",
+        "guard asked",
+        "roots asked",
+        "late",
+        "progress",
+    ];
+    let always = ALWAYS.iter().copied().filter(|name| *name != "announced").collect::<Vec<_>>();
+    schedules(Flavour::Modern, &[&*always, &more].concat());
 }

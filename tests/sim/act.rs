@@ -9,6 +9,7 @@ use mcp_proxy::engine::hub::{Command, StartFailure};
 use super::child::{How, Stage};
 use super::config::Table;
 use super::host;
+use super::modern::Back;
 use super::watch::What;
 use super::world::{Amount, World};
 
@@ -24,6 +25,8 @@ pub enum Act {
     Again(String),
     Batch(Vec<(String, host::Form)>),
     Cancel(String),
+    /// A modern host comes back with answers for that round.
+    Retry(usize, Back),
     Own(usize),
     Junk(usize),
     AnswerQuestion(u64, usize),
@@ -69,7 +72,7 @@ impl World {
             }
             Act::Again(id) => {
                 let mark = self.watch.asks(What::Own, &id, None);
-                self.host_says(host::call_line(&id, "tools/call", r#""name":"a__call""#, mark, None));
+                self.host_says(self.call_line(&id, "tools/call", r#""name":"a__call""#, mark, None));
             }
             Act::Batch(calls) => {
                 let first = self.watch.requests.len();
@@ -83,6 +86,7 @@ impl World {
                     r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"enough"}}}}"#
                 ));
             }
+            Act::Retry(round, back) => self.retry(round, back),
             Act::Own(variant) => self.own(variant),
             Act::Junk(variant) => self.junk(variant),
             Act::AnswerQuestion(our, variant) => self.answer_question(our, variant),
@@ -201,7 +205,7 @@ impl World {
             questions.filter(|q| q.conn == conn && q.id == id).any(|q| !q.answered || q.taken_back)
         };
         let id = (0..10_000).map(|number| number.to_string()).find(|id| !used(id)).expect("there are many numbers");
-        let mark = self.watch.child_asks(conn, id.clone());
+        let mark = self.watch.child_asks(conn, id.clone(), variant == 0);
         let (method, more) = match variant {
             0 => ("roots/list", ""),
             1 => ("elicitation/create", r#","message":"Sure?","requestedSchema":{"type":"object","properties":{}}"#),

@@ -30,6 +30,8 @@ pub struct Table {
 pub struct Common {
     /// Pings and `idle_stop`, which wake the machine for ever.
     pub restless: bool,
+    /// Calls may take an hour: longer than a host is waited for.
+    pub patient: bool,
 }
 
 const TEXT: &str = r#"
@@ -83,6 +85,9 @@ impl Table {
         server.restart.policy = self.policy;
         server.max_pending = self.max_pending;
         server.call_idle_timeout = self.idle_limit.then_some(Duration::from_secs(4));
+        if common.patient {
+            server.call_max_time = Some(Duration::from_secs(3600));
+        }
         if common.restless {
             server.ping_interval = Some(Duration::from_secs(30));
             server.idle_stop = Some(Duration::from_secs(45));

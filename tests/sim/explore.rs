@@ -12,6 +12,7 @@ use super::act::Act;
 use super::child::{How, Stage};
 use super::config::{Common, Table};
 use super::host::Form;
+use super::modern::Back;
 use super::schedule::{finish, settle};
 use super::world::{Amount, World};
 
@@ -26,6 +27,11 @@ struct Left {
     changes: u8,
     failed_spawns: u8,
     silences: u8,
+    /// Questions of a child while a call is with it.
+    asks: u8,
+    takes_back: u8,
+    /// Retries of a modern host, of any round.
+    retries: u8,
     /// Orders, reloads or the end, in this order.
     orders: Vec<Act>,
     /// Writes may stop after one byte.
@@ -42,6 +48,21 @@ pub fn ready() -> World {
     world.apply(&Act::Initialize(0));
     settle(&mut world);
     world.apply(&Act::Initialized);
+    world.apply(&Act::List("tools"));
+    settle(&mut world);
+    while world.tick() {
+        settle(&mut world);
+    }
+    assert!(world.hub.open_work().is_empty());
+    world
+}
+
+/// A modern host before one legacy child that is ready.
+fn ready_modern() -> World {
+    let common = Common { patient: true, ..Common::default() };
+    let mut world = World::new(vec![Table::new("a")], common, vec![None], 1);
+    world.modern = true;
+    world.apply(&Act::Initialize(0));
     world.apply(&Act::List("tools"));
     settle(&mut world);
     while world.tick() {
@@ -101,6 +122,14 @@ fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
         if left.changes > 0 && proc.key == "a" && proc.initialized {
             all.push((Act::Changes(conn), Left { changes: left.changes - 1, ..left.clone() }));
         }
+        if left.asks > 0 && proc.todo.iter().any(|todo| todo.mark.is_some()) {
+            all.push((Act::Asks(conn, 1), Left { asks: left.asks - 1, ..left.clone() }));
+        }
+        if left.takes_back > 0 {
+            let open = world.watch.questions.iter().rposition(|q| q.conn == conn && !q.answered && !q.taken_back);
+            let rest = Left { takes_back: left.takes_back - 1, ..left.clone() };
+            all.extend(open.map(|mark| (Act::TakesBack(conn, mark), rest)));
+        }
         if left.silences > 0 && !proc.todo.is_empty() {
             let rest = Left { silences: left.silences - 1, ..left.clone() };
             all.push((Act::Answers(conn, 0, How::Never), rest));
@@ -109,6 +138,13 @@ fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
     if left.cancels > 0 {
         let rest = Left { cancels: left.cancels - 1, ..left.clone() };
         all.extend(world.open_calls().into_iter().map(|id| (Act::Cancel(id), rest.clone())));
+        let parked = world.watch.rounds.iter().filter(|round| !round.old).map(|round| round.id.clone());
+        all.extend(parked.map(|id| (Act::Cancel(id), rest.clone())));
+    }
+    if left.retries > 0 {
+        let rest = Left { retries: left.retries - 1, ..left.clone() };
+        let rounds = (0..world.watch.rounds.len()).filter(|at| world.may_retry(*at));
+        all.extend(rounds.map(|at| (Act::Retry(at, Back::All), rest.clone())));
     }
     if left.ticks > 0 && world.hub.deadline().is_some() {
         all.push((Act::Tick, Left { ticks: left.ticks - 1, ..left.clone() }));
@@ -147,6 +183,12 @@ fn happens(world: &mut World, act: &Act, coarse: bool) {
 
 /// Goes through all states that can be reached, and from each that has nothing left to do to the end.
 fn explore(name: &str, start: World, left: Left) {
+    explore_for(name, start, left, &[]);
+}
+
+/// The same; each of `must` has to have occurred on some way.
+fn explore_for(name: &str, start: World, left: Left, must: &[&str]) {
+    let mut occurred: HashSet<&str> = HashSet::new();
     let began = Instant::now();
     let mut seen: HashSet<(u64, Left)> = HashSet::new();
     let mut open = vec![(start, left)];
@@ -162,7 +204,13 @@ fn explore(name: &str, start: World, left: Left) {
             for by_signal in [true, false] {
                 finish(&mut world.clone(), by_signal);
             }
+            if !world.watch.rounds.is_empty() {
+                let mut alone = world.clone();
+                alone.returns = false;
+                finish(&mut alone, true);
+            }
         }
+        occurred.extend(must.iter().filter(|name| world.watch.stats.of(name) > 0));
         if world.exited {
             continue;
         }
@@ -181,6 +229,8 @@ fn explore(name: &str, start: World, left: Left) {
     }
     println!("{name}: {} states, {steps} steps, {ends} ends, {:?}", seen.len(), began.elapsed());
     assert!(seen.len() > 50, "nothing happened");
+    let missing: Vec<&&str> = must.iter().filter(|name| !occurred.contains(**name)).collect();
+    assert!(missing.is_empty(), "no {missing:?} in the world \"{name}\"");
 }
 
 fn call(key: &str, argument: usize) -> Act {
@@ -305,4 +355,57 @@ fn every_order_of_a_start() {
     let world = World::new(vec![Table::new("a")], Common::default(), vec![None], 1);
     let host = vec![Act::Initialize(0), call("a", 1), call("a", 2)];
     explore("a start", world, Left { host, failed_spawns: 1, crashes: 1, cancels: 1, ticks: 1, ..Left::default() });
+}
+
+// A modern host before a legacy child that asks: the state table of `PROTOCOL.md` 5.3.
+
+#[test]
+fn r63_every_order_of_a_question_two_retries_a_cancellation_and_an_exit() {
+    let left =
+        Left { host: vec![call("a", 1)], asks: 1, retries: 2, cancels: 1, crashes: 1, ticks: 1, ..Left::default() };
+    explore_for(
+        "a question, two retries, a cancellation, an exit",
+        ready_modern(),
+        left,
+        &["parked", "retries refused", "given up", "lost", "questions answered", "answered"],
+    );
+}
+
+#[test]
+fn r75_every_order_of_a_question_and_its_expiry() {
+    // One for the window, one for the limit, one for the last word, and what follows.
+    let left =
+        Left { host: vec![call("a", 1)], asks: 1, retries: 2, cancels: 1, ticks: 5, silences: 1, ..Left::default() };
+    explore_for("a question and its expiry", ready_modern(), left, &["parked", "expired", "late"]);
+}
+
+/// All of the table at once: one call, one question, and one each of retry, second retry, cancellation, exit, expiry.
+#[test]
+fn r76_every_order_of_all_that_may_happen_to_a_question() {
+    let left =
+        Left { host: vec![call("a", 1)], asks: 1, retries: 2, cancels: 1, crashes: 1, ticks: 3, ..Left::default() };
+    let must = ["parked", "retries refused", "given up", "expired", "lost", "late", "answered"];
+    explore_for("all that may happen to a question", ready_modern(), left, &must);
+}
+
+#[test]
+fn r77_every_order_of_two_questions_one_taken_back_and_two_retries() {
+    let left = Left { host: vec![call("a", 1)], asks: 2, takes_back: 1, retries: 2, ticks: 2, ..Left::default() };
+    explore_for("two questions", ready_modern(), left, &["parked", "retries refused"]);
+}
+
+#[test]
+fn r79_every_order_of_two_calls_and_a_question() {
+    let left =
+        Left { host: vec![call("a", 1), call("a", 2)], asks: 1, retries: 1, crashes: 1, ticks: 1, ..Left::default() };
+    explore_for("two calls and a question", ready_modern(), left, &["parked", "questions answered"]);
+}
+
+#[test]
+fn every_order_of_a_question_a_retry_and_the_end() {
+    for end in [Act::Stop, Act::Eof] {
+        let left =
+            Left { host: vec![call("a", 1)], asks: 1, retries: 1, ticks: 2, orders: vec![end], ..Left::default() };
+        explore("a question and the end", ready_modern(), left);
+    }
 }

@@ -29,20 +29,35 @@ const CAPABILITIES: [&str; 3] = [
 ];
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-03-26", "2024-11-05", "2025-06-18"];
 
-pub fn call_line(id: &str, method: &str, params: &str, mark: Mark, progress: Option<&str>) -> String {
-    let progress = progress.map(|token| format!(r#","progressToken":{token}"#)).unwrap_or_default();
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params},"_meta":{{"mark":{mark}{progress}}}}}}}"#
-    )
-}
+/// What a modern host says in each request.
+const MODERN: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{"form":{},"url":{}}}"#;
 
 impl World {
-    fn fresh_id(&self, text: bool) -> String {
+    /// A request with members of its params and of its `_meta`, each without a comma at its end.
+    pub fn request_line(&self, id: &str, method: &str, params: &str, meta: &str) -> String {
+        let meta = [meta, if self.modern { MODERN } else { "" }].into_iter().filter(|part| !part.is_empty());
+        let meta = meta.collect::<Vec<_>>().join(",");
+        let meta = if meta.is_empty() { meta } else { format!(r#""_meta":{{{meta}}}"#) };
+        let params = [params, &meta].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}}}}}"#)
+    }
+
+    /// A request that carries a mark.
+    pub fn call_line(&self, id: &str, method: &str, params: &str, mark: Mark, progress: Option<&str>) -> String {
+        let progress = progress.map(|token| format!(r#","progressToken":{token}"#)).unwrap_or_default();
+        self.request_line(id, method, params, &format!(r#""mark":{mark}{progress}"#))
+    }
+
+    pub fn fresh_id(&self, text: bool) -> String {
         let number = self.watch.requests.len() + 100;
         if text { format!("\"{number}\"") } else { number.to_string() }
     }
 
     pub fn initialize(&mut self, variant: usize) {
+        if self.modern {
+            // There is no handshake: what it asks first opens all.
+            return self.list("prompts");
+        }
         let (revision, capabilities) = (REVISIONS[variant % 4], CAPABILITIES[variant / 4 % 3]);
         let id = self.fresh_id(variant % 2 == 1);
         self.batches = revision == "2025-03-26";
@@ -55,7 +70,7 @@ impl World {
     pub fn list(&mut self, array: &'static str) {
         let id = self.fresh_id(false);
         self.watch.asks(What::List(array), &id, None);
-        self.host_says(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{}"}}"#, list_method(array)));
+        self.host_says(self.request_line(&id, list_method(array), "", ""));
     }
 
     /// The line of a request for a child.
@@ -78,24 +93,25 @@ impl World {
             ),
             tool => ("tools/call", format!(r#""name":"{key}__{tool}","arguments":{{"n":{}}}"#, form.argument)),
         };
-        call_line(&id, method, &params, mark, progress.as_deref())
+        self.watch.requests[mark].sent = (method, params.clone());
+        self.call_line(&id, method, &params, mark, progress.as_deref())
     }
 
     /// Something that the proxy answers itself.
     pub fn own(&mut self, variant: usize) {
         let id = self.fresh_id(false);
         let (method, params) = [
-            ("ping", "{}"),
-            ("resources/read", r#"{"uri":"mcp-proxy://unknown"}"#),
-            ("logging/setLevel", r#"{"level":"debug"}"#),
-            ("no/such", "{}"),
-            ("tools/call", r#"{"name":"zzz__call"}"#),
-            ("tasks/list", "{}"),
-            ("server/discover", "{}"),
-            ("resources/read", r#"{"uri":"mcp-proxy://status"}"#),
+            ("ping", ""),
+            ("resources/read", r#""uri":"mcp-proxy://unknown""#),
+            ("logging/setLevel", r#""level":"debug""#),
+            ("no/such", ""),
+            ("tools/call", r#""name":"zzz__call""#),
+            ("tasks/list", ""),
+            ("server/discover", ""),
+            ("resources/read", r#""uri":"mcp-proxy://status""#),
         ][variant];
         self.watch.asks(What::Own, &id, None);
-        self.host_says(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
+        self.host_says(self.request_line(&id, method, params, ""));
     }
 
     pub fn junk(&mut self, variant: usize) {

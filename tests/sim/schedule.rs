@@ -9,6 +9,7 @@ use super::act::Act;
 use super::child::How;
 use super::config::{Common, Table, known};
 use super::host::Form;
+use super::modern::Back;
 use super::watch::What;
 use super::world::{Amount, World};
 
@@ -48,6 +49,8 @@ pub enum Flavour {
     Orders,
     /// A host that batches, reads slowly and is asked much.
     Host,
+    /// A modern host before legacy children that ask.
+    Modern,
 }
 
 impl Flavour {
@@ -58,13 +61,14 @@ impl Flavour {
             Self::Faults => 120,
             Self::Orders => 40,
             Self::Host => 30,
+            Self::Modern => 15,
         }
     }
 
     fn orders(self) -> usize {
         match self {
             Self::Calm => 3,
-            Self::Faults | Self::Host => 10,
+            Self::Faults | Self::Host | Self::Modern => 10,
             Self::Orders => 90,
         }
     }
@@ -82,11 +86,13 @@ pub fn world(flavour: Flavour, dice: &mut Dice) -> World {
         }
     }
     let cached: Vec<_> = tables.iter().map(|_| dice.one_in(4).then(|| known(1))).collect();
-    let common = Common { restless: dice.one_in(6) };
+    let common = Common { restless: dice.one_in(6), patient: flavour == Flavour::Modern && dice.one_in(2) };
     let with_cache: Vec<String> =
         tables.iter().zip(&cached).filter(|(_, known)| known.is_some()).map(|(table, _)| table.key.clone()).collect();
     let mut world = World::new(tables, common, cached, dice.bits());
     world.rich = flavour == Flavour::Host || dice.one_in(4);
+    world.modern = flavour == Flavour::Modern;
+    world.returns = dice.one_in(2);
     for proc in world.procs.values_mut() {
         proc.prompts = world.rich;
     }
@@ -105,10 +111,17 @@ fn draw(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
     if thousandth >= 1000 - flavour.orders() {
         return Some(order(world, dice));
     }
+    // A question that was asked is soon put, or else few ever would be.
+    let soon = world.now + Duration::from_millis(20);
+    if flavour == Flavour::Modern && dice.one_in(3) && world.hub.deadline().is_some_and(|at| at <= soon) {
+        return Some(Act::Tick);
+    }
     match dice.below(10) {
         0 | 1 => Some(host(world, flavour, dice)),
         2 => match dice.below(12) {
             0 => Some(Act::Tick),
+            // Now and then longer than a host is waited for.
+            1 if flavour == Flavour::Modern && dice.one_in(3) => Some(Act::Wait(Duration::from_secs(910))),
             1 => Some(Act::Wait(Duration::from_millis(dice.of(&[1, 30, 300, 3_000, 30_000])))),
             _ => Some(Act::HostReads(amount(flavour, dice))),
         },
@@ -133,7 +146,8 @@ fn form(dice: &mut Dice, rich: bool) -> Form {
 }
 
 fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Act {
-    let initialize = world.watch.requests.iter().find(|request| request.what == What::Initialize);
+    let first = if world.modern { What::List("prompts") } else { What::Initialize };
+    let initialize = world.watch.requests.iter().find(|request| request.what == first);
     let Some(initialize) = initialize else {
         return match dice.below(8) {
             0 => Act::Own(dice.below(8)),
@@ -142,10 +156,16 @@ fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Act {
             _ => Act::Initialize(dice.of(&[0, 0, 0, 1, 4, 8, 2, 3])),
         };
     };
-    if initialize.delivered && !world.watch.initialized && dice.below(3) > 0 {
+    if !world.modern && initialize.delivered && !world.watch.initialized && dice.below(3) > 0 {
         return Act::Initialized;
     }
     let open = world.open_calls();
+    if world.modern
+        && !world.watch.rounds.is_empty()
+        && let Some(act) = back(world, dice)
+    {
+        return act;
+    }
     let keys: Vec<String> = world.tables.iter().map(|table| table.key.clone()).collect();
     match dice.below(20) {
         0 | 1 => Act::List(dice.of(&["tools", "tools", "prompts", "resources"])),
@@ -161,6 +181,24 @@ fn host(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Act {
         }
         11 if !world.reads.is_empty() => Act::AnswerRead(dice.below(world.reads.len())),
         _ => Act::Call(dice.of(&keys), form(dice, world.rich)),
+    }
+}
+
+/// What a modern host does about what it was asked.
+fn back(world: &World, dice: &mut Dice) -> Option<Act> {
+    let at = dice.below(world.watch.rounds.len());
+    let round = &world.watch.rounds[at];
+    // Old ones are tried, too, but not for ever.
+    if !world.may_retry(at) || round.retries > 2 || (round.old && dice.one_in(2)) {
+        return None;
+    }
+    match dice.below(12) {
+        0 => Some(Act::Cancel(round.id.clone())),
+        1 => Some(Act::Retry(at, Back::Nothing)),
+        2 => Some(Act::Retry(at, Back::OtherCall)),
+        3 => Some(Act::Retry(at, Back::Refused)),
+        4..=7 => Some(Act::Retry(at, Back::All)),
+        _ => None,
     }
 }
 
@@ -184,10 +222,19 @@ fn child(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
     if proc.is_running() && !proc.todo.is_empty() {
         let at = dice.below(proc.todo.len());
         let (progress, initialize) = (proc.todo[at].progress, proc.todo[at].method == "initialize");
+        let asks = world.watch.questions.iter().any(|q| q.conn == conn && !q.answered && !q.taken_back);
+        // Who asks mostly waits for the answer.
+        if flavour == Flavour::Modern && asks && proc.todo[at].mark.is_some() && !dice.one_in(8) {
+            return (!proc.stdout.is_empty() && !proc.told).then_some(Act::Deliver(conn));
+        }
         may.push(Act::Answers(conn, at, how(flavour, initialize, dice)));
         if progress && dice.one_in(3) {
             may.push(Act::Progress(conn, at));
         }
+    }
+    let runs_call = proc.is_running() && proc.todo.iter().any(|todo| todo.mark.is_some());
+    if flavour == Flavour::Modern && runs_call && dice.one_in(2) {
+        may.push(Act::Asks(conn, dice.below(3)));
     }
     if proc.is_running() && proc.initialized && dice.one_in(15) {
         may.push(match dice.below(4) {
@@ -195,6 +242,10 @@ fn child(world: &mut World, flavour: Flavour, dice: &mut Dice) -> Option<Act> {
             1 => Act::Says(conn, dice.below(8)),
             _ => Act::Asks(conn, dice.below(3)),
         });
+    }
+    let taken = world.watch.questions.iter().rposition(|q| q.conn == conn && !q.answered && !q.taken_back);
+    if let Some(mark) = taken.filter(|_| flavour == Flavour::Modern && proc.is_running() && dice.one_in(12)) {
+        may.push(Act::TakesBack(conn, mark));
     }
     if !proc.stdout.is_empty() && !proc.told && world.hub.wants_child(conn) {
         may.push(Act::Deliver(conn));
@@ -300,7 +351,7 @@ fn unanswered(world: &World) -> Vec<&super::watch::Request> {
 /// Lets everything come to rest, and looks whether it does.
 fn rest(world: &mut World) {
     let initialize = world.watch.requests.iter().find(|request| request.what == What::Initialize);
-    let opened = initialize.is_some();
+    let opened = initialize.is_some() && !world.modern;
     settle(world);
     for _ in 0..300 {
         if opened
@@ -341,6 +392,9 @@ pub fn settle(world: &mut World) {
         let mut acts = Vec::new();
         if world.host_has() {
             acts.push(Act::HostReads(Amount::All));
+        }
+        if world.returns && !world.hub.is_stopping() {
+            acts.extend(world.unanswered_round().map(|round| Act::Retry(round, Back::All)));
         }
         if let Some(our) = world.questions.first().filter(|_| !world.exited) {
             acts.push(Act::AnswerQuestion(*our, 0));

@@ -21,6 +21,10 @@ pub enum What {
         key: String,
         recorded: bool,
     },
+    /// A modern host comes back to a call of its, which is that request.
+    Retry {
+        of: Mark,
+    },
     /// Answered by the proxy itself.
     Own,
 }
@@ -41,6 +45,33 @@ pub struct Request {
     pub executed: u32,
     /// It was promised that it was not sent.
     pub never: bool,
+    /// It was answered with questions that no retry has come back from.
+    pub parked: bool,
+    /// Method and params as they were sent, for retries.
+    pub sent: (&'static str, String),
+}
+
+/// Questions that a modern host was given for a call.
+#[derive(Clone, Debug, Hash)]
+pub struct Round {
+    pub of: Mark,
+    /// The id of the request that they answered.
+    pub id: String,
+    pub state: State,
+    /// Key → the question; our own have none.
+    pub keys: BTreeMap<String, Option<Mark>>,
+    /// How often the host came back to it.
+    pub retries: u8,
+    /// A later one was given, or the call is over.
+    pub old: bool,
+}
+
+/// A `requestState`: random, so it does not tell worlds apart.
+#[derive(Clone, Debug)]
+pub struct State(pub String);
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +86,8 @@ pub enum Fate {
 pub struct Question {
     pub conn: Conn,
     pub id: String,
+    /// It asks for roots, which are one answer to all who do.
+    pub roots: bool,
     /// Our number of it at the host.
     pub our: Option<u64>,
     pub answered: bool,
@@ -62,11 +95,11 @@ pub struct Question {
 }
 
 /// What really occurred.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stats(pub [u64; Stats::NAMES.len()]);
 
 impl Stats {
-    pub const NAMES: [&'static str; 31] = [
+    pub const NAMES: [&'static str; 37] = [
         "calls",
         "answered",
         "lost",
@@ -95,6 +128,12 @@ impl Stats {
         "junk",
         "stale",
         "guard asked",
+        "roots asked",
+        "parked",
+        "retries",
+        "retries refused",
+        "given up",
+        "expired",
         "stops",
         "ends of input",
         "steps",
@@ -113,6 +152,12 @@ impl Stats {
         for (mine, more) in self.0.iter_mut().zip(other.0) {
             *mine += more;
         }
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self([0; Self::NAMES.len()])
     }
 }
 
@@ -135,6 +180,8 @@ pub struct Watch {
     /// Requests that each server has read, over all its lives.
     pub wires: BTreeSet<(usize, u64)>,
     pub initialized: bool,
+    /// What a modern host was asked.
+    pub rounds: Vec<Round>,
     pub stats: Stats,
 }
 
@@ -144,6 +191,7 @@ impl Hash for Watch {
         self.open.hash(to);
         self.questions.hash(to);
         self.at_host.hash(to);
+        self.rounds.hash(to);
         self.given.hash(to);
         let mut fates: Vec<_> = self.outcomes.values().collect();
         fates.sort_by_key(|(mark, fate)| (*mark, *fate as u8));
@@ -186,6 +234,8 @@ impl Watch {
             started: None,
             executed: 0,
             never: false,
+            parked: false,
+            sent: ("", String::new()),
         };
         if self.open.contains_key(id) {
             self.stats.add("duplicates");
@@ -197,9 +247,24 @@ impl Watch {
         mark
     }
 
+    /// The request that began the call which that request belongs to.
+    pub fn call_of(&self, mark: Mark) -> Mark {
+        match self.requests[mark].what {
+            What::Retry { of } => of,
+            _ => mark,
+        }
+    }
+
     /// The host cancelled a request.
     pub fn cancels(&mut self, id: &str) {
-        let Some(mark) = self.open.get(id).copied() else { return };
+        let Some(mark) = self.open.get(id).copied() else {
+            // It may cross questions that we gave for it: then the call is given up.
+            for round in self.rounds.iter_mut().filter(|round| round.id == id && !round.old) {
+                round.old = true;
+                self.stats.add("given up");
+            }
+            return;
+        };
         let request = &mut self.requests[mark];
         // The handshake can't be cancelled, and what we answer ourselves need not be.
         if matches!(request.what, What::Initialize | What::Own) {
@@ -211,10 +276,18 @@ impl Watch {
             self.limbo.insert(id.to_owned(), mark);
         }
         self.stats.add("cancels");
+        let of = self.call_of(mark);
+        self.end_rounds(of);
+        let request = &mut self.requests[of];
         if request.started.is_none() {
             request.never = true;
             self.stats.add("unsent cancels");
         }
+    }
+
+    /// A call is over, or asks anew: what was given for it before is void.
+    fn end_rounds(&mut self, of: Mark) {
+        self.rounds.iter_mut().filter(|round| round.of == of).for_each(|round| round.old = true);
     }
 
     /// The first byte of a request was accepted by a child's pipe.
@@ -248,7 +321,7 @@ impl Watch {
                 assert_eq!(fate, Fate::Open, "the outcome of request {mark} ends twice");
                 let request = &self.requests[mark];
                 assert!(
-                    request.delivered || request.started.is_none(),
+                    request.delivered || request.parked || request.started.is_none(),
                     "settled before its answer was accepted: {request:?}"
                 );
                 self.outcomes.insert(*id, (mark, Fate::Settled));
@@ -270,6 +343,7 @@ impl Watch {
 
     fn intent(&mut self, noted: &Noted) {
         let mark = *self.open.get(noted.host_id.0.raw()).expect("an intent is of an open request");
+        let mark = self.call_of(mark);
         let request = &self.requests[mark];
         assert!(matches!(request.what, What::Call { recorded: true, .. }), "an intent of {request:?}");
         assert!(self.outcomes.insert(noted.id, (mark, Fate::Open)).is_none(), "an outcome's id came twice");
@@ -297,35 +371,63 @@ impl Watch {
         match (value.get("method").and_then(Value::as_str), value.get("id")) {
             (Some(method), Some(id)) => self.asks_host(method, id, value, heard),
             (Some(method), None) => self.notifies(method, &value["params"], line, heard),
-            (None, Some(id)) if !id.is_null() => heard.marks.push(self.answers(&token(id), value, line)),
+            (None, Some(id)) if !id.is_null() => {
+                let (mark, last) = self.answers(&token(id), value, line);
+                heard.marks.extend(last.then_some(self.call_of(mark)));
+                heard.marks.push(mark);
+            }
             (None, _) => assert!(value.get("error").is_some(), "a response without an id: {line}"),
         }
     }
 
-    fn answers(&mut self, id: &str, value: &Value, line: &str) -> Mark {
+    /// Which request that answers, and whether its call has its answer now.
+    fn answers(&mut self, id: &str, value: &Value, line: &str) -> (Mark, bool) {
         let mark = self.open.remove(id).or_else(|| self.limbo.remove(id));
         let mark = mark.unwrap_or_else(|| panic!("P1: nobody waits for this answer: {line}"));
-        let started = self.requests[mark].started;
+        let of = self.call_of(mark);
+        let started = self.requests[of].started;
+        let is_retry = of != mark;
         let request = &mut self.requests[mark];
         request.answers += 1;
         assert_eq!(request.answers, 1, "P1: two answers: {line}");
         match (value.get("result"), value.get("error")) {
+            (Some(result), None) if result["resultType"] == "input_required" => {
+                self.given_questions(of, id, result, line);
+                return (mark, false);
+            }
             (Some(result), None) => {
                 assert!(result.is_object(), "P6: {line}");
-                self.result(mark, result, line);
+                self.result(of, result, line);
             }
             (None, Some(error)) => {
                 let reported = error.pointer("/data/mark").and_then(Value::as_str);
                 match error["code"].as_i64() {
-                    _ if reported.is_some() => self.result(mark, error, line),
+                    _ if reported.is_some() => self.result(of, error, line),
                     Some(-31010) => {
                         assert!(started.is_some(), "lost, though nothing was sent: {line}");
                         self.stats.add("lost");
-                        self.outcome_told(mark, error, line);
+                        self.outcome_told(of, error, line);
+                    }
+                    // A retry that is refused changes nothing of its call, but where the call was given up.
+                    Some(code) if is_retry && started.is_some() => {
+                        let reason = error["data"]["reason"].as_str().unwrap_or_default();
+                        let known = match code {
+                            -32602 | -31011 => true,
+                            -31012 => reason == "input_expired",
+                            _ => false,
+                        };
+                        assert!(known, "a retry of a call that was sent: {line}");
+                        self.stats.add(if code == -31012 { "expired" } else { "retries refused" });
+                        return (mark, code == -31012);
+                    }
+                    // A word about the state alone: the call was never begun, and may be by another retry.
+                    Some(-32602 | -31011) if is_retry => {
+                        self.stats.add("retries refused");
+                        return (mark, false);
                     }
                     Some(code) => {
                         assert!(started.is_none(), "not sent ({code}), though it was: {line}");
-                        self.requests[mark].never = true;
+                        self.requests[of].never = true;
                         match code {
                             -31011 => self.stats.add("unavailable"),
                             -31012 => self.stats.add("refused"),
@@ -337,7 +439,42 @@ impl Watch {
             }
             _ => panic!("neither or both: {line}"),
         }
-        mark
+        self.end_rounds(of);
+        (mark, true)
+    }
+
+    /// A modern host's request was answered with questions.
+    fn given_questions(&mut self, of: Mark, id: &str, result: &Value, line: &str) {
+        let Some(state) = result["requestState"].as_str() else { panic!("no state: {line}") };
+        let entries = result["inputRequests"].as_object().filter(|entries| !entries.is_empty());
+        let entries = entries.unwrap_or_else(|| panic!("no questions: {line}"));
+        let mut keys = BTreeMap::new();
+        for (key, entry) in entries {
+            let mark = mark_at(entry, "/params/mark");
+            match mark {
+                Some(mark) => {
+                    let question = &mut self.questions[mark];
+                    assert!(!question.answered, "asked again, though answered: {line}");
+                    assert_eq!(
+                        Some(question.conn),
+                        self.requests[of].started,
+                        "P2: a question of another life: {line}"
+                    );
+                    self.stats.add("questions");
+                }
+                None => {
+                    assert!(key.starts_with("mcp-proxy."), "nobody asked: {line}");
+                    assert!(self.requests[of].started.is_none(), "our own question for what runs: {line}");
+                    self.stats.add(if key == "mcp-proxy.repeat" { "guard asked" } else { "roots asked" });
+                }
+            }
+            keys.insert(key.clone(), mark);
+        }
+        self.end_rounds(of);
+        self.requests[of].parked = true;
+        self.stats.add("parked");
+        let (id, state) = (id.to_owned(), State(state.to_owned()));
+        self.rounds.push(Round { of, id, state, keys, retries: 0, old: false });
     }
 
     fn outcome_told(&self, mark: Mark, error: &Value, line: &str) {
@@ -361,8 +498,9 @@ impl Watch {
             What::List(array) => {
                 let array = *array;
                 self.list(array, result, line);
-                self.given.insert(array, (result.to_string(), false));
+                self.given.insert(array, (result[array].to_string(), false));
             }
+            What::Retry { .. } => unreachable!("it is looked at as its call"),
             What::Initialize => assert!(result.get("protocolVersion").is_some(), "P2: {line}"),
             What::Own => assert!(result.get("protocolVersion").is_none(), "P2: {line}"),
         }
@@ -431,20 +569,25 @@ impl Watch {
     }
 
     /// A child asks the host.
-    pub fn child_asks(&mut self, conn: Conn, id: String) -> Mark {
-        self.questions.push(Question { conn, id, our: None, answered: false, taken_back: false });
+    pub fn child_asks(&mut self, conn: Conn, id: String, roots: bool) -> Mark {
+        self.questions.push(Question { conn, id, roots, our: None, answered: false, taken_back: false });
         self.questions.len() - 1
     }
 
     /// A response came to a child.
     pub fn answers_child(&mut self, conn: Conn, value: &Value) {
         let id = token(&value["id"]);
-        let open = |q: &&mut Question| q.conn == conn && q.id == id && !q.answered;
-        let question = self.questions.iter_mut().rev().find(open);
-        let Some(question) = question else { panic!("an answer that the child did not ask for: {value}") };
+        let open = |q: &Question| q.conn == conn && q.id == id && !q.answered;
+        let Some(at) = self.questions.iter().rposition(open) else {
+            panic!("an answer that the child did not ask for: {value}")
+        };
+        let question = &mut self.questions[at];
         // A word that was under way when the child took its question back is the protocol's own race.
         question.answered = true;
         self.stats.add("questions answered");
+        if let Some(asked) = mark_at(value, "/result/question") {
+            assert_eq!(asked, at, "P2: the answer to another question: {value}");
+        }
         if let Some(result) = value.get("result").filter(|result| result.get("our").is_some()) {
             assert_eq!(result["our"].as_u64(), question.our, "P2: the answer to another question: {value}");
         }

@@ -37,6 +37,10 @@ pub struct World {
     pub rich: bool,
     /// The host's revision has arrays.
     pub batches: bool,
+    /// The host is one of 2026-07-28, and names that in each request.
+    pub modern: bool,
+    /// A modern host that is left in peace comes back with its answers.
+    pub returns: bool,
     to_host: VecDeque<Line>,
     /// Bytes of the host's outbox that the watch has seen.
     seen: usize,
@@ -86,6 +90,8 @@ impl World {
             common,
             rich: false,
             batches: false,
+            modern: false,
+            returns: true,
             to_host: VecDeque::new(),
             seen: 0,
             questions: Vec::new(),
@@ -109,7 +115,7 @@ impl World {
         let mut to = DefaultHasher::new();
         self.hub.fingerprint(self.now).hash(&mut to);
         (&self.procs, &self.watch, &self.tables, &self.versions, &self.to_host, &self.questions).hash(&mut to);
-        (self.exited, self.reads.len()).hash(&mut to);
+        (self.exited, self.reads.len(), self.returns).hash(&mut to);
         to.finish()
     }
 
@@ -200,11 +206,11 @@ impl World {
     pub fn list_now(&self, array: &str) -> Option<String> {
         let mut probe = self.hub.clone();
         let before = probe.host_outbox().bytes();
-        let line = format!(r#"{{"jsonrpc":"2.0","id":"probe","method":"{}"}}"#, list_method(array));
+        let line = self.request_line("\"probe\"", list_method(array), "", "");
         probe.handle_host(self.now, Bytes::from(line));
         let text: Vec<u8> = probe.host_outbox().front().flatten().copied().skip(before).collect();
         let value: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        Some(value["result"].to_string())
+        Some(value["result"][array].to_string())
     }
 
     // The host.
