@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::Hub;
 use super::answer::Droppable;
+use super::parked::covered;
 use crate::engine::child::Conn;
 use crate::engine::convert;
 use crate::engine::era::Era;
@@ -57,16 +58,15 @@ impl Hub {
                 return self.refuse_stray(now, conn, id, method);
             }
         }
+        if let (true, Some(method)) = (asks, method) {
+            return match self.may_ask_host(method, &line, &params) {
+                Ok(()) => self.ask_host(now, conn, line, envelope, id, &params, method),
+                Err((code, message)) => self.answer_child_error(conn, &id, code, message),
+            };
+        }
         let host = &self.session.capabilities;
         match method {
             Some(Method::Ping) => self.answer_child(conn, &id, "{}"),
-            Some(Method::RootsList) if host.roots => {
-                self.ask_host(now, conn, line, envelope, id, &params, Method::RootsList);
-            }
-            Some(Method::CreateMessage) if host.sampling => self.sampling(now, conn, line, envelope, id, &params),
-            Some(Method::Elicit) if host.elicitation_form || host.elicitation_url => {
-                self.elicitation(now, conn, line, envelope, id, &params);
-            }
             Some(method @ (Method::TasksGet | Method::TasksResult | Method::TasksCancel)) if host.tasks.is_some() => {
                 let task = text_at(&line, params.task_id.as_ref()).unwrap_or_default();
                 let known = self.link_of(conn).is_some_and(|link| link.host_tasks.contains(&*task));
@@ -83,51 +83,23 @@ impl Hub {
         }
     }
 
-    fn sampling(&mut self, now: Instant, conn: Conn, line: Bytes, envelope: &Envelope, id: ChildId, params: &Params) {
+    /// Whether the session's host can be asked that: by what it declared, and by what its revision has.
+    fn may_ask_host(&self, method: Method, line: &[u8], params: &Params) -> Result<(), (i64, &'static str)> {
+        covered(&self.session.capabilities, method, line, params)?;
         let whole = params.whole.clone().unwrap_or_default();
-        let has = |name: &str| json::get(&line, whole.clone(), name).is_some();
-        if (has("tools") || has("toolChoice")) && !self.session.capabilities.sampling_tools {
-            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's sampling takes no tools");
-        }
-        if self.session.revision == Revision::V2024_11_05 && convert::samples_with(&line, &whole, "audio") {
-            return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "the host's sampling takes no audio");
-        }
-        self.ask_host(now, conn, line, envelope, id, params, Method::CreateMessage);
-    }
-
-    fn elicitation(
-        &mut self,
-        now: Instant,
-        conn: Conn,
-        line: Bytes,
-        envelope: &Envelope,
-        id: ChildId,
-        params: &Params,
-    ) {
-        let whole = params.whole.clone().unwrap_or_default();
-        let url = text_at(&line, json::get(&line, whole, "mode").as_ref()).as_deref() == Some("url");
-        let host = &self.session.capabilities;
-        if (url && !host.elicitation_url) || (!url && !host.elicitation_form) {
-            let mode = if url { "url" } else { "form" };
-            return self.answer_child_error(
-                conn,
-                &id,
-                code::INVALID_PARAMS,
-                &format!("the host does not elicit by {mode}"),
-            );
-        }
-        let schema = json::get(&line, params.whole.clone().unwrap_or_default(), "requestedSchema");
-        if self.session.revision < Revision::V2025_11_25
-            && schema.is_some_and(|at| convert::older_form(&line[at]).is_err())
+        let revision = self.session.revision;
+        if method == Method::CreateMessage
+            && revision == Revision::V2024_11_05
+            && convert::samples_with(line, &whole, "audio")
         {
-            return self.answer_child_error(
-                conn,
-                &id,
-                code::INVALID_PARAMS,
-                "the host's forms have no lists of choices",
-            );
+            return Err((code::INVALID_PARAMS, "the host's sampling takes no audio"));
         }
-        self.ask_host(now, conn, line, envelope, id, params, Method::Elicit);
+        let schema = json::get(line, whole, "requestedSchema");
+        let has_lists = |at: std::ops::Range<usize>| convert::older_form(&line[at]).is_err();
+        if method == Method::Elicit && revision < Revision::V2025_11_25 && schema.is_some_and(has_lists) {
+            return Err((code::INVALID_PARAMS, "the host's forms have no lists of choices"));
+        }
+        Ok(())
     }
 
     /// Relays a child's request under a number of ours.
