@@ -72,6 +72,8 @@ pub struct Child {
     pub greeting_ends: u32,
     /// The log level that a modern host's requests set, a place in `LOG_LEVELS`.
     pub level: Option<usize>,
+    /// When it is looked whether anybody still wants that.
+    pub level_until: Option<Instant>,
     /// It does not answer pings.
     pub no_ping: bool,
     /// It was last used then; for `idle_stop`.
@@ -246,6 +248,7 @@ impl Child {
             interactive: false,
             greeting_ends: 0,
             level: None,
+            level_until: None,
             no_ping: false,
             last_used: now,
         }

@@ -22,6 +22,8 @@ pub(crate) struct Machine {
     hub: Hub,
     now: Instant,
     conn: Conn,
+    /// The key of the server that is spoken of.
+    key: String,
     legacy_host: bool,
     pub(crate) capabilities: Value,
     /// Rows that were written down as lost.
@@ -30,18 +32,44 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn new(legacy_host: bool, key: u8) -> Self {
-        let parsed = parse(Path::new("t.toml"), "[servers.s]\ncommand = \"fake\"\nping_interval = \"0s\"\n", None);
+        Self::with(legacy_host, key, 1)
+    }
+
+    fn with(legacy_host: bool, key: u8, servers: usize) -> Self {
+        let table = |key: String| format!("[servers.{key}]\ncommand = \"fake\"\nping_interval = \"0s\"\n");
+        let text: String = (0..servers).map(key_of).map(table).collect();
+        let parsed = parse(Path::new("t.toml"), &text, None);
         assert!(parsed.sound(), "{:?}", parsed.faults);
         let now = Instant::now();
         let clock = Clock { instant: now, unix: UnixMs(1_800_000_000_000) };
-        let mut hub = Hub::new(Arc::new(parsed.config), vec![None], clock, Entropy::new([key; 32]), 1);
+        let mut hub = Hub::new(Arc::new(parsed.config), vec![None; servers], clock, Entropy::new([key; 32]), 1);
         hub.set_seal_key(&[7; 32]);
         let conn = Conn { server: ServerId(0), generation: 1 };
-        let mut machine = Self { hub, now, conn, legacy_host, capabilities: able(), lost: 0 };
+        let mut machine = Self { hub, now, conn, key: key_of(0), legacy_host, capabilities: able(), lost: 0 };
         machine.hub.handle_rows_known(now);
         machine.effects();
-        machine.hub.handle_spawned(now, conn, Ok(1));
+        for server in (0..servers).map(ServerId) {
+            machine.hub.handle_spawned(now, Conn { server, generation: 1 }, Ok(1));
+        }
         machine
+    }
+
+    /// A modern host before so many legacy servers, `s`, `s1`, `s2` …
+    pub(crate) fn modern_before_many_legacy(servers: usize) -> Self {
+        let mut machine = Self::with(false, 1, servers);
+        machine.host(json!({ "id": "first", "method": "prompts/list" }));
+        for server in 0..servers {
+            machine.speak_of(server);
+            machine.greet_legacy();
+        }
+        machine.told();
+        machine
+    }
+
+    /// From now on that server is meant.
+    pub(crate) fn speak_of(&mut self, server: usize) {
+        self.conn.server = ServerId(server);
+        self.key = key_of(server);
     }
 
     /// A modern host before a legacy server.
@@ -53,16 +81,20 @@ impl Machine {
     pub(crate) fn modern_before_legacy_as(key: u8) -> Self {
         let mut machine = Self::new(false, key);
         machine.host(json!({ "id": "first", "method": "prompts/list" }));
-        let probe = machine.sent();
-        assert_eq!(probe[0]["method"], "server/discover");
-        machine.child(json!({ "id": probe[0]["id"], "error": { "code": -32601, "message": "no" } }));
-        let opening = machine.sent();
-        assert_eq!(opening[0]["method"], "initialize");
-        machine.child(json!({ "id": opening[0]["id"], "result": {
-            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "tasks": { "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } } },
-            "serverInfo": { "name": "s", "version": "1" } } }));
-        machine.lists();
+        machine.greet_legacy();
         machine
+    }
+
+    fn greet_legacy(&mut self) {
+        let probe = self.sent();
+        assert_eq!(probe[0]["method"], "server/discover");
+        self.child(json!({ "id": probe[0]["id"], "error": { "code": -32601, "message": "no" } }));
+        let opening = self.sent();
+        assert_eq!(opening[0]["method"], "initialize");
+        self.child(json!({ "id": opening[0]["id"], "result": {
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "logging": {}, "tasks": { "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } } },
+            "serverInfo": { "name": "s", "version": "1" } } }));
+        self.lists();
     }
 
     /// A modern host before a modern server that knows tasks.
@@ -185,14 +217,14 @@ impl Machine {
     }
 
     pub(crate) fn call_with(&mut self, id: u64, tool: &str, meta: Value) -> Option<Value> {
-        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("s__{tool}"), "arguments": { "a": tool }, "_meta": meta } }));
+        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("{}__{tool}", self.key), "arguments": { "a": tool }, "_meta": meta } }));
         let sent = self.sent();
         sent.iter().find(|line| line["method"] == "tools/call").map(|line| line["id"].clone())
     }
 
     /// The host comes back with answers.
     pub(crate) fn retry(&mut self, id: u64, tool: &str, state: &Value, responses: Value) {
-        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("s__{tool}"), "arguments": { "a": tool },
+        self.host(json!({ "id": id, "method": "tools/call", "params": { "name": format!("{}__{tool}", self.key), "arguments": { "a": tool },
             "inputResponses": responses, "requestState": state } }));
     }
 
@@ -215,6 +247,10 @@ impl Machine {
     pub(crate) fn done(&mut self, wire: &Value) {
         self.child(json!({ "id": wire, "result": { "content": [{ "type": "text", "text": "done" }] } }));
     }
+}
+
+fn key_of(server: usize) -> String {
+    if server == 0 { "s".into() } else { format!("s{server}") }
 }
 
 fn lines(bytes: &[u8]) -> Vec<Value> {

@@ -330,6 +330,41 @@ fn a_parked_call_gives_its_turn_up_and_thirty_two_may_wait() {
 }
 
 #[test]
+fn two_hundred_and_fifty_six_calls_may_wait_at_all_servers() {
+    let mut m = Machine::modern_before_many_legacy(9);
+    let mut asked = Vec::new();
+    let mut id = 0;
+    for server in 0..8 {
+        m.speak_of(server);
+        for _ in 0..32 {
+            id += 1;
+            let wire = m.call(id, "t").expect("nobody has the turn");
+            asked.push((server, wire, m.parks(id)));
+        }
+    }
+    // Neither the ninth server nor one of the eight has room.
+    for server in [8, 0] {
+        m.speak_of(server);
+        id += 1;
+        let wire = m.call(id, "t").expect("nobody has the turn");
+        m.asks(id);
+        assert_eq!(m.sent().iter().map(code).collect::<Vec<_>>(), [-32603]);
+        m.done(&wire);
+        assert_eq!(m.answer()["id"], id, "the call itself goes on");
+    }
+    // A call that is over makes room.
+    let (server, wire, parked) = asked.pop().unwrap();
+    m.speak_of(server);
+    m.retry(1000, "t", &parked["result"]["requestState"], json!({ "q1": accepted() }));
+    m.sent();
+    m.done(&wire);
+    assert_eq!(m.answer()["id"], 1000);
+    m.speak_of(8);
+    m.call(1001, "t").expect("nobody has the turn");
+    m.parks(1001);
+}
+
+#[test]
 fn r80_questions_of_no_call_are_refused() {
     let mut m = Machine::modern_before_legacy();
     m.asks(1);
@@ -392,4 +427,49 @@ fn r122_a_url_by_error_is_a_question_and_the_call_goes_out_anew() {
     m.child(required(&sent[0]["id"]));
     let told = m.answer();
     assert_eq!(told["result"]["isError"], true, "a host without URLs reads what is to be done: {told}");
+}
+
+#[test]
+fn the_level_is_raised_at_once_and_lowered_when_nobody_wants_it_any_more() {
+    let level = |sent: &[Value]| -> Vec<String> {
+        let set = sent.iter().filter(|line| line["method"] == "logging/setLevel");
+        set.map(|line| line["params"]["level"].as_str().unwrap().to_owned()).collect()
+    };
+    let meta = |level: &str| json!({ "io.modelcontextprotocol/logLevel": level });
+    let call = |m: &mut Machine, id: u64, level: &str| {
+        m.host(json!({ "id": id, "method": "tools/call", "params": { "name": "s__t", "arguments": { "a": "t" }, "_meta": meta(level) } }));
+        m.sent()
+    };
+    let said = |m: &mut Machine, sent: &[Value]| {
+        for line in sent.iter().filter(|line| line["method"] == "logging/setLevel") {
+            m.child(json!({ "id": line["id"], "result": {} }));
+        }
+    };
+    let mut m = Machine::modern_before_legacy();
+    let sent = call(&mut m, 1, "warning");
+    said(&mut m, &sent);
+    assert_eq!(level(&sent), ["warning"]);
+    assert_eq!(sent[0]["method"], "logging/setLevel", "before the call");
+    let verbose = call(&mut m, 2, "debug");
+    said(&mut m, &verbose);
+    assert_eq!(level(&verbose), ["debug"]);
+    let third = call(&mut m, 3, "info");
+    assert!(level(&third).is_empty());
+    let wire = verbose.iter().find(|line| line["method"] == "tools/call").unwrap()["id"].clone();
+    m.done(&wire);
+    m.pass(Duration::from_secs(59));
+    assert!(level(&m.sent()).is_empty(), "not at once");
+    m.pass(Duration::from_secs(1));
+    let sent = m.sent();
+    said(&mut m, &sent);
+    assert_eq!(level(&sent), ["info"], "what those under way want");
+    for sent in [&sent, &third] {
+        for call in sent.iter().filter(|line| line["method"] == "tools/call") {
+            m.done(&call["id"]);
+        }
+    }
+    m.pass(Duration::from_secs(60));
+    let sent = m.sent();
+    said(&mut m, &sent);
+    assert_eq!(level(&sent), ["warning"]);
 }

@@ -106,7 +106,7 @@ fn hash_child(child: &Child, now: Instant, to: &mut impl Hasher) {
     (child.generation, child.next_wire, child.start_when_gone, child.restart.failures(), child.no_ping).hash(to);
     (child.verdict, child.greeting_ends).hash(to);
     (ahead(now, Some(child.restart.forward(now))), &child.facts, &child.listing, child.listed).hash(to);
-    (child.verdict, child.interactive, child.level).hash(to);
+    (child.verdict, child.interactive, child.level, ahead(now, child.level_until)).hash(to);
     (child.part.is_some(), child.pagers.len(), &child.config.key).hash(to);
     for pager in &child.pagers {
         (pager.is_busy(), ahead(now, pager.deadline())).hash(to);

@@ -26,8 +26,9 @@ impl Hub {
         let stream = link.and_then(|link| link.listening.reopen_at);
         let roots = link.and_then(|link| link.roots_wanted.first().map(|(_, until)| *until));
         let wake = link.and_then(|link| link.wake);
+        let level = link.and(child.level_until);
         let polls = link.and_then(|link| link.polls.values().filter_map(|poll| poll.at).min());
-        [state, ping, idle, stream, roots, wake, polls].into_iter().flatten().chain(waiting).chain(pages).min()
+        [state, ping, idle, stream, roots, wake, level, polls].into_iter().flatten().chain(waiting).chain(pages).min()
     }
 
     /// Does what is due at a child.
@@ -52,6 +53,7 @@ impl Hub {
         self.reopen_stream(now, conn);
         self.roots_due(now, conn);
         self.polls_due(now, conn);
+        self.lower_level(now, id);
         self.drive_pagers(now, conn);
         self.ping_if_due(now, id);
     }

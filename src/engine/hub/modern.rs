@@ -1,7 +1,7 @@
 //! The host's modern requests, and what crosses between the eras with a call (`PROTOCOL.md` 2.1, 4.2, 5.2, 5.11).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -30,6 +30,8 @@ const PASS_FOR: u64 = 24 * 3600 * 1000;
 const OWN_FOR: u64 = 15 * 60 * 1000;
 /// The key of our own question; children's keys can't begin like it.
 const OWN_KEY: &str = "mcp-proxy.repeat";
+/// How long a legacy child goes on logging what nobody asks for any more.
+const LEVEL_KEPT: Duration = Duration::from_secs(60);
 /// The longest time that a list may be kept, in milliseconds.
 const LONGEST: u64 = 3_600_000;
 
@@ -228,11 +230,38 @@ impl Hub {
     /// A legacy child tells log messages from a level on: the most verbose that a request to it asks for.
     pub(super) fn raise_level(&mut self, now: Instant, server: ServerId, call: &Call) {
         let Some(level) = call.modern.as_ref().and_then(|sender| sender.level) else { return };
-        let until = now + self.child(server).config.list_timeout;
         let child = self.child_mut(server);
-        if !child.capabilities().logging || child.level.is_some_and(|set| set <= level) {
+        if !child.capabilities().logging {
             return;
         }
+        child.level_until = Some(now + LEVEL_KEPT);
+        if child.level.is_none_or(|set| set > level) {
+            self.set_child_level(now, server, level);
+        }
+    }
+
+    /// Nobody may want any more what a legacy child was told to log; it is told so late, for the next request may.
+    pub(super) fn lower_level(&mut self, now: Instant, server: ServerId) {
+        let child = self.child(server);
+        let (Some(set), Some(_)) = (child.level, child.level_until.filter(|at| *at <= now)) else { return };
+        let wanted =
+            child.link.iter().flat_map(|link| link.pending.values()).filter_map(|pending| match &pending.purpose {
+                Purpose::Call(call) => call.modern.as_ref()?.level,
+                _ => None,
+            });
+        let session = self.session.log_level.as_deref();
+        let session = session.and_then(|level| LOG_LEVELS.iter().position(|known| *known == level));
+        let least = LOG_LEVELS.len() - 1;
+        let wanted = wanted.chain(session).min().unwrap_or(least);
+        self.child_mut(server).level_until = (wanted < least).then_some(now + LEVEL_KEPT);
+        if wanted > set {
+            self.set_child_level(now, server, wanted);
+        }
+    }
+
+    fn set_child_level(&mut self, now: Instant, server: ServerId, level: usize) {
+        let child = self.child_mut(server);
+        let until = now + child.config.list_timeout;
         child.level = Some(level);
         let Some((conn, Era::Legacy)) = child.ready_link().map(|link| (link.conn, link.era)) else { return };
         let params = json!({ "level": LOG_LEVELS[level] }).to_string();

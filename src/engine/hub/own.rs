@@ -372,7 +372,8 @@ impl Hub {
 
     /// Gives a new life what the old one had.
     fn restore(&mut self, now: Instant, conn: Conn) {
-        self.child_mut(conn.server).level = None;
+        let child = self.child_mut(conn.server);
+        (child.level, child.level_until) = (None, None);
         if self.era_of(conn) == Era::Modern {
             self.listen_at_child(conn);
             self.watch_for_waiting(now, conn);
