@@ -249,7 +249,7 @@ fn compare(revision: &str) {
             .collect();
         let sent: Vec<Value> =
             sent.into_iter().filter(|line| spoken != MODERN || line["method"] != "initialize").collect();
-        spec::check_sent(spoken, &sent);
+        spec::check_sent(spoken, &place.asked("c"), &sent);
         for (step, native) in &native {
             if seen[step] == *native {
                 continue;

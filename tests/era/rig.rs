@@ -68,10 +68,20 @@ impl Place {
 
     /// The lines that a server was sent.
     pub(crate) fn record(&self, key: &str) -> Vec<Value> {
+        self.events(key, "in")
+    }
+
+    /// The methods of the requests that a server made, by id.
+    pub(crate) fn asked(&self, key: &str) -> HashMap<String, String> {
+        let method = |line: &Value| line["method"].as_str().unwrap_or_default().to_owned();
+        self.events(key, "asks").iter().map(|line| (line["id"].to_string(), method(line))).collect()
+    }
+
+    fn events(&self, key: &str, kind: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(&format!("{key}.record"))).unwrap_or_default();
         text.lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .filter(|event| event["k"] == "in")
+            .filter(|event| event["k"] == kind)
             .filter_map(|event| serde_json::from_str(event["d"].as_str()?).ok())
             .collect()
     }

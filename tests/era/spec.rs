@@ -45,6 +45,11 @@ impl Spec {
     pub(crate) fn result(&mut self, method: &str, result: &Value) -> Result<(), String> {
         let name = match method {
             _ if result["resultType"] == "input_required" => "InputRequiredResult",
+            "tools/call" if result["task"].is_object() => "CreateTaskResult",
+            "tasks/get" => "GetTaskResult",
+            "tasks/result" => "GetTaskPayloadResult",
+            "tasks/list" => "ListTasksResult",
+            "tasks/cancel" => "CancelTaskResult",
             "initialize" => "InitializeResult",
             "server/discover" => "DiscoverResult",
             "tools/list" => "ListToolsResult",
@@ -55,9 +60,15 @@ impl Spec {
             "resources/templates/list" => "ListResourceTemplatesResult",
             "resources/read" => "ReadResourceResult",
             "completion/complete" => "CompleteResult",
+            "roots/list" => "ListRootsResult",
+            "sampling/createMessage" => "CreateMessageResult",
+            "elicitation/create" => "ElicitResult",
+            "ping" => "EmptyResult",
             _ => "Result",
         };
-        self.against(name, result)
+        // A server may ask for what its revision does not have; that has no form there.
+        let known = self.whole[self.place].get(name).is_some();
+        self.against(if known { name } else { "Result" }, result)
     }
 
     /// An error response.
@@ -102,10 +113,18 @@ pub(crate) fn check_told(revision: &str, requests: &HashMap<String, String>, rec
     }
 }
 
-/// Everything that a server was sent.
-pub(crate) fn check_sent(revision: &str, record: &[Value]) {
+/// Everything that a server was sent; `asked`: the methods of its own requests, by id.
+pub(crate) fn check_sent(revision: &str, asked: &HashMap<String, String>, record: &[Value]) {
     let Some(mut spec) = Spec::of(revision) else { return };
-    for message in record.iter().filter(|message| message.get("method").is_some()) {
-        spec.message(message).unwrap_or_else(|what| panic!("to a server of {revision}: {what}"));
+    for message in record {
+        let verdict = match (message.get("method"), message.get("result")) {
+            (Some(_), _) => spec.message(message),
+            (None, Some(result)) => match asked.get(&message["id"].to_string()) {
+                Some(method) => spec.result(method, result),
+                None => Err(format!("it asked nothing under that id: {message}")),
+            },
+            (None, None) => spec.error(message),
+        };
+        verdict.unwrap_or_else(|what| panic!("to a server of {revision}: {what}"));
     }
 }

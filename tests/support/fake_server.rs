@@ -6,7 +6,7 @@
 //! | start | |
 //! |---|---|
 //! | `pids=FILE` | appends the own pid, a line a start |
-//! | `record=FILE` | appends one JSON object a line: `{"t": ms, "pid", "gen", "k", "d"}`; `k` is `start`, `in` (`d` is the raw line), `eof`, `signal` (then the exit code is 128 + its number), `exit` |
+//! | `record=FILE` | appends one JSON object a line: `{"t": ms, "pid", "gen", "k", "d"}`; `k` is `start`, `in` (`d` is the raw line), `asks` (a request of its own), `eof`, `signal` (then the exit code is 128 + its number), `exit` |
 //! | `crash=CODE` | exits before it reads anything; `burn=MS` keeps a processor busy before |
 //! | `stderr=BYTES`, `stderr_line=TEXT` | writes to stderr before it reads: bytes without a line end, a line |
 //! | `banner=KIND` | writes noise to stdout before it reads, see the tool `noise` |

@@ -442,7 +442,9 @@ impl Server {
             id
         };
         let params = params.map(|params| format!(r#","params":{params}"#)).unwrap_or_default();
-        self.out.line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}{params}}}"#, json!(method)));
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}{params}}}"#, json!(method));
+        self.record("asks", &line);
+        self.out.line(&line);
         receiver
     }
 
