@@ -96,7 +96,7 @@ impl Proxy {
         let events = mpsc::unbounded_channel();
         let config_path: Arc<Path> = Path::new("actors.toml").into();
         let shelf = Shelf::new();
-        let desk = Desk::open(None, None, Arc::clone(&config_path), events.0.clone());
+        let desk = Desk::open(None, None, events.0.clone());
         let pump = Pump::new(Parts {
             hub,
             input: PipeIn::Pipe(input),
