@@ -23,9 +23,14 @@ fn twenty() -> Setup {
 }
 
 fn cache_files(host: &Host) -> BTreeMap<PathBuf, String> {
-    let dir = host.path("home/cache/mcp-proxy");
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| (entry.path(), String::from_utf8(std::fs::read(entry.path()).unwrap()).unwrap())).collect()
+    // A file is written under another name first.
+    let whole = all_files(host).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "json"));
+    whole.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn all_files(host: &Host) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(host.path("home/cache/mcp-proxy")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
 }
 
 fn wait_for_files(host: &Host, count: usize) -> BTreeMap<PathBuf, String> {
@@ -131,8 +136,7 @@ fn files_are_private_whole_and_without_secrets() {
     host.names("tools");
     host.until("another file", || cache_files(&host).len() == 2);
     assert!(cache_files(&host).contains_key(path));
-    // Nothing half-written is left.
-    assert!(cache_files(&host).keys().all(|path| path.extension().is_some_and(|ext| ext == "json")));
+    host.until("nothing half-written is left", || all_files(&host).len() == 2);
 }
 
 #[test]
