@@ -25,7 +25,10 @@ pub(crate) fn hints(walk: &mut Walk<'_>, server: &str, own: &Fields) {
 type Warn<'w> = dyn FnMut(&[&str], &Range<usize>, String, String) + 'w;
 
 fn remote(own: &Fields, warn: &mut Warn<'_>) {
-    if let (Some(url), None) = (own.get("url"), own.get("command")) {
+    let is_off = own.get("enabled").is_some_and(|enabled| enabled.value == Value::Bool(false));
+    if let (Some(url), None) = (own.get("url"), own.get("command"))
+        && !is_off
+    {
         let help = "its calls are answered with -31011; set enabled = false to hide it";
         warn(&["url"], &url.key_span, "remote servers are not supported yet".to_owned(), help.to_owned());
     }

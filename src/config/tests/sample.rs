@@ -56,3 +56,10 @@ fn shipped_file_is_sound_also_with_its_comments() {
         super::schema::validate_text(text);
     }
 }
+
+#[test]
+fn a_remote_server_that_is_switched_off_is_not_warned_of() {
+    let text = "[servers.a]\nurl = 'https://h.example.com/mcp'\nenabled = false\n";
+    let parsed = parse(Path::new("mcp-proxy.toml"), text, None);
+    assert!(parsed.faults.is_empty(), "{:?}", parsed.faults);
+}
