@@ -10,6 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mcp_proxy::config::parse;
 use mcp_proxy::engine::child::{Conn, ServerId};
+use mcp_proxy::engine::era::Era;
 use mcp_proxy::engine::hub::{Clock, Effect, Entropy, Hub};
 use mcp_proxy::engine::outcome::UnixMs;
 
@@ -17,6 +18,13 @@ use mcp_proxy::engine::outcome::UnixMs;
 /// that needs more than a tenth above them fails here; one that needs fewer should lower them.
 const READ_ONLY: u64 = 6;
 const WRITTEN_DOWN: u64 = 8;
+/// The same of a read-only call where a side is modern: host, server, allocations. Two legacy sides pay nothing of it.
+const CELLS: [(Era, Era, u64); 4] = [
+    (Era::Legacy, Era::Legacy, READ_ONLY),
+    (Era::Legacy, Era::Modern, 32),
+    (Era::Modern, Era::Legacy, 18),
+    (Era::Modern, Era::Modern, 26),
+];
 const CALLS: u64 = 1000;
 
 const TOOLS: &str = r#"{"tools":[
@@ -35,7 +43,10 @@ fn to_child(hub: &mut Hub, conn: Conn) -> String {
     String::from_utf8(bytes).expect("messages are UTF-8")
 }
 
-fn ready() -> (Hub, Conn, Instant) {
+/// What a modern request carries.
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+fn ready(host: Era, child: Era) -> (Hub, Conn, Instant) {
     let parsed = parse(Path::new("a.toml"), "[proxy]\nown_resources = false\n[servers.a]\ncommand = \"x\"\n", None);
     let now = Instant::now();
     let clock = Clock { instant: now, unix: UnixMs(0) };
@@ -43,12 +54,33 @@ fn ready() -> (Hub, Conn, Instant) {
     let conn = Conn { server: ServerId(0), generation: 1 };
     while hub.poll_effect().is_some() {}
     hub.handle_spawned(now, conn, Ok(2));
-    hub.handle_host(now, line(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#));
-    hub.handle_host(now, line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#));
-    to_child(&mut hub, conn);
-    hub.handle_child(now, conn, line(r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"f","version":"1"}}}"#));
-    assert!(to_child(&mut hub, conn).contains("tools/list"));
-    hub.handle_child(now, conn, line(format!(r#"{{"jsonrpc":"2.0","id":2,"result":{TOOLS}}}"#)));
+    if host == Era::Legacy {
+        hub.handle_host(now, line(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#));
+        hub.handle_host(now, line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#));
+    } else {
+        hub.handle_host(
+            now,
+            line(format!(r#"{{"jsonrpc":"2.0","id":0,"method":"prompts/list","params":{{{META}}}}}"#)),
+        );
+    }
+    let mut next = 1;
+    let mut says = |hub: &mut Hub, member: &str| {
+        hub.handle_child(now, conn, line(format!(r#"{{"jsonrpc":"2.0","id":{next},{member}}}"#)));
+        next += 1;
+        to_child(hub, conn)
+    };
+    let first = to_child(&mut hub, conn);
+    // Who is greeted in the other era says so.
+    if first.contains("server/discover") != (child == Era::Modern) {
+        says(&mut hub, r#""error":{"code":-32601,"message":"no"}"#);
+    }
+    let opened = if child == Era::Modern {
+        r#""result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#
+    } else {
+        r#""result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"f","version":"1"}}"#
+    };
+    assert!(says(&mut hub, opened).contains("tools/list"));
+    says(&mut hub, &format!(r#""result":{TOOLS}"#));
     while hub.poll_effect().is_some() {}
     let said = hub.host_outbox().bytes();
     hub.host_accepted(said);
@@ -56,13 +88,21 @@ fn ready() -> (Hub, Conn, Instant) {
 }
 
 /// Calls a tool some times; the lines are made before, since they are the message itself.
-fn allocations(tool: &str) -> u64 {
-    let (mut hub, conn, now) = ready();
+fn allocations(host: Era, child: Era, tool: &str) -> u64 {
+    let (mut hub, conn, now) = ready(host, child);
+    let meta = if host == Era::Modern { format!(",{META}") } else { String::new() };
+    // Our number of the next request.
+    let probe =
+        line(format!(r#"{{"jsonrpc":"2.0","id":"probe","method":"tools/call","params":{{"name":"a__look"{meta}}}}}"#));
+    hub.handle_host(now, probe);
+    let sent = to_child(&mut hub, conn);
+    let (_, sent) = sent.split_once("\"id\":").expect("the call has an id");
+    let first: u64 = sent.split(',').next().and_then(|id| id.parse().ok()).expect("ours is a number");
     let calls = |from: u64, count: u64| -> Vec<(Bytes, Bytes)> {
         (from..from + count)
             .map(|n| {
-                let call = format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"tools/call","params":{{"name":"a__{tool}","arguments":{{"n":{n}}}}}}}"#);
-                let reply = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#, n + 2);
+                let call = format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"tools/call","params":{{"name":"a__{tool}","arguments":{{"n":{n}}}{meta}}}}}"#);
+                let reply = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#, n + first);
                 (line(call), line(reply))
             })
             .collect()
@@ -92,12 +132,16 @@ fn allocations(tool: &str) -> u64 {
 
 #[test]
 fn a_call_allocates_no_more_than_it_did() {
-    for (tool, known) in [("look", READ_ONLY), ("write", WRITTEN_DOWN)] {
-        let total = allocations(tool);
-        println!("{tool}: {total} allocations for {CALLS} calls");
+    let legacy = |tool, known| (Era::Legacy, Era::Legacy, tool, known);
+    let cells = CELLS.map(|(host, child, known)| (host, child, "look", known));
+    for (host, child, tool, known) in
+        [legacy("look", READ_ONLY), legacy("write", WRITTEN_DOWN)].into_iter().chain(cells)
+    {
+        let total = allocations(host, child, tool);
+        println!("{host:?} host, {child:?} server, {tool}: {total} allocations for {CALLS} calls");
         assert!(
             total * 10 <= known * CALLS * 11,
-            "{tool}: {total} allocations for {CALLS} calls, {known} a call were known"
+            "{host:?} host, {child:?} server, {tool}: {total} allocations for {CALLS} calls, {known} a call were known"
         );
         assert!(total > 0, "nothing was counted");
     }

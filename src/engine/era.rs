@@ -32,12 +32,14 @@ pub const MODERN: Revision = Revision::V2026_07_28;
 pub struct Sender {
     /// What the host can do.
     pub capabilities: HostCapabilities,
-    /// The same, as it was spelled, without extensions that we can't relay.
-    pub spelled: String,
+    /// What a modern child is told of all this in `_meta`, without braces and without extensions that we can't relay.
+    pub members: String,
     /// Place in [`LOG_LEVELS`] from which on it wants log messages.
     pub level: Option<usize>,
     /// Who it is.
     pub client: Client,
+    /// The tokens of all this, in the order of [`REQUEST_KEYS`]; empty: absent.
+    tokens: [String; 4],
 }
 
 /// Which hints for caching a modern result carries.
@@ -88,15 +90,24 @@ pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
     let client = |key: &str| {
         value.get(meta::CLIENT).and_then(|info| info.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    Ok(Sender {
-        capabilities: HostCapabilities::read(capabilities),
-        spelled: relayed(capabilities).unwrap_or_else(|| {
-            let spelled = text::get(line, at.clone(), meta::CAPABILITIES);
-            spelled.map(|at| String::from_utf8_lossy(&line[at]).into_owned()).unwrap_or_default()
-        }),
-        level,
-        client: Client { name: client("name"), version: client("version") },
-    })
+    let tokens = REQUEST_KEYS.map(|key| {
+        let token = text::get(line, at.clone(), key);
+        token.map(|at| String::from_utf8_lossy(&line[at]).into_owned()).unwrap_or_default()
+    });
+    let client = Client { name: client("name"), version: client("version") };
+    let told = relayed(capabilities);
+    let members = request_members(told.as_ref().unwrap_or(&tokens[1]), &client, level);
+    Ok(Sender { capabilities: HostCapabilities::read(capabilities), members, level, client, tokens })
+}
+
+impl Sender {
+    /// Whether a request says of itself the same, byte by byte: then nothing of it is read anew.
+    pub fn says(&self, line: &[u8], at: &Range<usize>) -> bool {
+        REQUEST_KEYS.iter().zip(&self.tokens).all(|(key, known)| {
+            let token = text::get(line, at.clone(), key).map(|at| &line[at]);
+            token.unwrap_or_default() == known.as_bytes()
+        })
+    }
 }
 
 /// The capabilities without extensions that we do not know: what those add we would handle wrongly. `None`: it has none.
@@ -263,8 +274,9 @@ mod tests {
             r#"{"elicitation":{}}"#,
             r#"{"extensions":{"com.example/x":{},"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#,
         );
-        let told = sender(more.as_bytes(), &(0..more.len())).unwrap().spelled;
-        assert_eq!(told, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"sampling":{}}"#, "r61");
+        let told = sender(more.as_bytes(), &(0..more.len())).unwrap();
+        assert!(told.members.contains(r#":{"extensions":{"io.modelcontextprotocol/tasks":{}},"sampling":{}},"#), "r61");
+        assert!(told.says(more.as_bytes(), &(0..more.len())) && !told.says(good.as_bytes(), &(0..good.len())));
         assert!(is_modern(good.as_bytes(), Some(&(0..good.len()))));
         assert!(!is_modern(b"{\"progressToken\":1}", Some(&(0..18))));
     }

@@ -61,6 +61,8 @@ pub use reload::Incoming;
 #[derive(Clone, Debug)]
 pub struct Hub {
     config: Arc<Config>,
+    /// Who we are, as modern results tell it.
+    server_info: String,
     naming: Naming,
     session: Session,
     /// By [`ServerId`]; those that left the configuration stay as empty shells.
@@ -275,6 +277,7 @@ impl Hub {
     /// The machine before its first turn. `known` holds, for each server of `config` in its order, what the cache has.
     pub fn new(config: Arc<Config>, known: Vec<Option<Known>>, clock: Clock, entropy: Entropy, pid: u32) -> Self {
         let mut hub = Self {
+            server_info: modern::server_info(&config),
             naming: Naming::new(&config),
             session: Session::new(),
             children: Vec::new(),

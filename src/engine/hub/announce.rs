@@ -99,7 +99,7 @@ impl Hub {
         let mut page = page.pieces.into_iter();
         if self.is_modern(id) {
             let first = page.next().unwrap_or_default();
-            let members = era::complete_members(self.list_hints(now, kind), Some(&self.server_info()));
+            let members = era::complete_members(self.list_hints(now, kind), Some(self.server_info()));
             head.push_str(&format!("{{{members},{}", String::from_utf8_lossy(first.get(1..).unwrap_or_default())));
         }
         let mut pieces = vec![Bytes::from(head)];

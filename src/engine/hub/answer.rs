@@ -40,7 +40,7 @@ impl Hub {
     /// Answers with a result that is JSON text, and with hints for a modern host's cache.
     pub(super) fn answer_with(&mut self, id: &HostId, result: &str, hints: Hints) {
         if self.is_modern(id) {
-            let result = era::complete(result, hints, &self.server_info());
+            let result = era::complete(result, hints, self.server_info());
             return self.answer_as_is(id, &result);
         }
         self.answer_as_is(id, result);

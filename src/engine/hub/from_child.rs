@@ -247,11 +247,11 @@ impl Hub {
                 }
                 (Era::Modern, true) => {
                     let keeps = (call.method == Method::ResourcesRead).then_some(call.answers.is_none());
-                    era::sign(line, result, keeps, &self.server_info(), &mut edits);
+                    era::sign(line, result, keeps, self.server_info(), &mut edits);
                 }
                 (Era::Legacy, true) => {
                     let hints = if call.method == Method::ResourcesRead { Hints::Private(0) } else { Hints::None };
-                    era::to_modern(line, result, hints, &self.server_info(), &mut edits);
+                    era::to_modern(line, result, hints, self.server_info(), &mut edits);
                 }
             }
         } else if era == Era::Legacy && self.urls_required(now, conn, &call, line) {

@@ -1,5 +1,6 @@
 //! The host's modern requests, and what crosses between the eras with a call (`PROTOCOL.md` 2.1, 4.2, 5.2, 5.11).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Hub;
 use super::from_host::Request;
+use crate::config::Config;
 use crate::engine::child::{Child, ServerId, State};
 use crate::engine::era::{self, Era, Hints, MODERN, REQUEST_KEYS, Sender};
 use crate::engine::facts;
@@ -42,22 +44,19 @@ impl Hub {
     }
 
     /// Who we are, on modern results.
-    pub(super) fn server_info(&self) -> String {
-        let proxy = &self.config.proxy;
-        let mut info = json!({ "name": proxy.name, "version": env!("CARGO_PKG_VERSION") });
-        if !proxy.title.is_empty() {
-            info["title"] = proxy.title.as_str().into();
-        }
-        info.to_string()
+    pub(super) fn server_info(&self) -> &str {
+        &self.server_info
     }
 
     /// A request that names its revision.
     pub(super) fn modern_request(&mut self, now: Instant, method: Option<Method>, token: &[u8], request: Request) {
         let meta = request.params.meta.clone().unwrap_or_default();
-        let sender = match era::sender(&request.frame, &meta) {
-            Ok(sender) => Arc::new(sender),
-            Err(error) => return self.answer_error(&request.id, &error),
-        };
+        let last = self.session.sender.as_ref().filter(|last| last.says(&request.frame, &meta));
+        let sender =
+            match last.map_or_else(|| era::sender(&request.frame, &meta).map(Arc::new), |last| Ok(Arc::clone(last))) {
+                Ok(sender) => sender,
+                Err(error) => return self.answer_error(&request.id, &error),
+            };
         if let Some(flight) = self.session.in_flight.get_mut(&request.id) {
             flight.modern = Some(Arc::clone(&sender));
         }
@@ -193,9 +192,9 @@ impl Hub {
         meta::edit_object(frame, &params, &gone, &inserted.join(","), edits);
     }
 
-    fn members_for(&self, call: &Call) -> String {
+    fn members_for<'a>(&'a self, call: &'a Call) -> Cow<'a, str> {
         match &call.modern {
-            Some(sender) => era::request_members(&sender.spelled, &sender.client, sender.level),
+            Some(sender) => Cow::Borrowed(sender.members.as_str()),
             None => {
                 let asks =
                     matches!(&call.about, About::Tool(tool) if tool.task) || matches!(call.about, About::Task(_));
@@ -205,7 +204,7 @@ impl Hub {
                     .log_level
                     .as_deref()
                     .and_then(|level| LOG_LEVELS.iter().position(|known| *known == level));
-                era::request_members(&capabilities, &self.session.client, level)
+                Cow::Owned(era::request_members(&capabilities, &self.session.client, level))
             }
         }
     }
@@ -366,7 +365,7 @@ impl Hub {
             None => meta::edit_object(line, result, &[], &format!(r#""requestState":"{sealed}""#), edits),
         }
         self.label_questions(server, line, result, edits);
-        era::sign(line, result, None, &self.server_info(), edits);
+        era::sign(line, result, None, self.server_info(), edits);
     }
 
     /// Says in each elicitation among `inputRequests` whose question it is.
@@ -415,7 +414,7 @@ impl Hub {
         let sealed = self.seal(&sealed);
         let mut params = super::repeat::repeat_question(question);
         params["mode"] = "form".into();
-        let info: Value = serde_json::from_str(&self.server_info()).unwrap_or_default();
+        let info: Value = serde_json::from_str(self.server_info()).unwrap_or_default();
         let result = json!({
             "resultType": "input_required",
             "inputRequests": { OWN_KEY: { "method": "elicitation/create", "params": params } },
@@ -452,6 +451,16 @@ impl Hub {
 pub(super) fn bad_state(why: &str) -> RpcError {
     RpcError::new(code::INVALID_PARAMS, format!("The requestState can't be used: {why}. Call anew without it."))
         .with("detail", "requestState")
+}
+
+/// Who we are, as modern results tell it.
+pub(super) fn server_info(config: &Config) -> String {
+    let proxy = &config.proxy;
+    let mut info = json!({ "name": proxy.name, "version": env!("CARGO_PKG_VERSION") });
+    if !proxy.title.is_empty() {
+        info["title"] = proxy.title.as_str().into();
+    }
+    info.to_string()
 }
 
 /// -32021 for what is of the extension of tasks, in a request that does not declare it.

@@ -31,6 +31,7 @@ impl Hub {
         let naming = Naming::new(&config);
         let renamed = naming != self.naming;
         self.naming = naming;
+        self.server_info = super::modern::server_info(&config);
         self.config = Arc::clone(&config);
         let mut started = Vec::new();
         let mut replaced = Vec::new();

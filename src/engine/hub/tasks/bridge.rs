@@ -138,7 +138,7 @@ impl Hub {
                 if let Some(at) = text::get(line, result.clone(), "taskId") {
                     self.expose_task(conn, line, at, &mut edits);
                 }
-                era::sign(line, result, None, &self.server_info(), &mut edits);
+                era::sign(line, result, None, self.server_info(), &mut edits);
                 let text = edited(line, result, &mut edits);
                 self.task_answer(now, conn, call, &text);
                 true
@@ -262,7 +262,7 @@ impl Hub {
         };
         self.note_state(now, conn, &told.id, &line.slice(result.clone()));
         if call.method == Method::TasksCancel {
-            let text = era::complete("{}", Hints::None, &self.server_info());
+            let text = era::complete("{}", Hints::None, self.server_info());
             return self.task_answer(now, conn, call, &text);
         }
         let known = self.tasks.known.get(exposed).is_some_and(|task| task.ended.is_some());
@@ -270,7 +270,7 @@ impl Hub {
             // Its result is on its way, and belongs to the answer.
             return self.wait_for_task(now, conn, wire, Box::new(call.clone()), &told.id);
         }
-        let text = era::complete(&format!("{{{}}}", self.detailed(exposed)), Hints::None, &self.server_info());
+        let text = era::complete(&format!("{{{}}}", self.detailed(exposed)), Hints::None, self.server_info());
         self.task_answer(now, conn, call, &text);
     }
 

@@ -79,7 +79,7 @@ impl Hub {
             let more = convert::content(line, Method::ToolsCall, result, host, true, scheme, &mut edits);
             era::to_legacy(line, result, &more, &mut edits);
         } else {
-            era::to_modern(line, result, Hints::None, &self.server_info(), &mut edits);
+            era::to_modern(line, result, Hints::None, self.server_info(), &mut edits);
         }
         self.note_seen(conn.server, &seen);
         edited(line, result, &mut edits)
