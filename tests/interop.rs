@@ -1,11 +1,14 @@
 //! Other people's protocol code on both sides of the proxy.
 //!
-//! Always: `rmcp`, the Rust SDK, as the host's client and (in `examples/`) as the servers behind the proxy. With the
-//! feature `real-servers`: npm's and PyPI's reference servers, each given one script directly and through the proxy,
-//! and the SDKs of TypeScript and Python and the Inspector as hosts; `tests/real/install.sh` puts them in place.
+//! Always: `rmcp`, the Rust SDK, as the host's client and (in `examples/`) as the servers behind the proxy, each in both
+//! eras of the protocol. With the feature `real-servers`: npm's and PyPI's reference servers, each given one script
+//! directly and through the proxy, and the SDKs of TypeScript and Python and the Inspector as hosts;
+//! `tests/real/install.sh` puts them in place.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "also in the helpers of tests a panic is the right end")]
 
+#[path = "interop/eras.rs"]
+mod eras;
 #[path = "interop/place.rs"]
 mod place;
 #[path = "interop/sdk.rs"]

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host that lends a model, folders and a person who says yes.
 #[derive(Clone, Default)]
-struct Host {
+pub(crate) struct Host {
     heard: Arc<Mutex<Vec<(&'static str, Value)>>>,
 }
 
@@ -32,12 +32,12 @@ impl Host {
         self.heard.lock().unwrap().push((what, serde_json::to_value(value).unwrap()));
     }
 
-    fn heard(&self, what: &str) -> Vec<Value> {
+    pub(crate) fn heard(&self, what: &str) -> Vec<Value> {
         let heard = self.heard.lock().unwrap();
         heard.iter().filter(|(kind, _)| *kind == what).map(|(_, value)| value.clone()).collect()
     }
 
-    async fn until(&self, what: &str, count: usize) -> Vec<Value> {
+    pub(crate) async fn until(&self, what: &str, count: usize) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let heard = self.heard(what);
@@ -95,7 +95,7 @@ impl ClientHandler for Host {
     }
 }
 
-type Session = RunningService<RoleClient, Host>;
+pub(crate) type Session = RunningService<RoleClient, Host>;
 
 async fn connect(place: &Place) -> Session {
     let transport = TokioChildProcess::new(tokio::process::Command::from(place.proxy())).unwrap();
@@ -106,16 +106,16 @@ fn arguments(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-async fn call(session: &Session, name: &'static str, args: Value) -> Value {
+pub(crate) async fn call(session: &Session, name: &'static str, args: Value) -> Value {
     let params = CallToolRequestParams::new(name).with_arguments(arguments(args));
     serde_json::to_value(session.call_tool(params).await.unwrap()).unwrap()
 }
 
-fn text(result: &Value) -> &str {
+pub(crate) fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap()
 }
 
-async fn tools(session: &Session) -> Vec<String> {
+pub(crate) async fn tools(session: &Session) -> Vec<String> {
     session.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name.into_owned()).collect()
 }
 
