@@ -82,7 +82,7 @@ fn ready(host: Era, child: Era) -> (Hub, Conn, Instant) {
     assert!(says(&mut hub, opened).contains("tools/list"));
     says(&mut hub, &format!(r#""result":{TOOLS}"#));
     while hub.poll_effect().is_some() {}
-    let said = hub.host_outbox().bytes();
+    let said = hub.host_bytes();
     hub.host_accepted(said);
     (hub, conn, now)
 }
@@ -117,7 +117,7 @@ fn allocations(host: Era, child: Era, tool: &str) -> u64 {
             assert!(bytes > 0, "the call went to the child");
             hub.child_accepted(conn, bytes);
             hub.handle_child(now, conn, reply);
-            let said = hub.host_outbox().bytes();
+            let said = hub.host_bytes();
             assert!(said > 0, "the answer went to the host");
             hub.host_accepted(said);
             while let Some(effect) = hub.poll_effect() {

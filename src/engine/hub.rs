@@ -52,6 +52,7 @@ use crate::config::{self, Config};
 use crate::wire::id::HostId;
 use crate::wire::outbox::Outbox;
 use crate::wire::splice::Edit;
+use crate::wire::turns::{Sent, Turns};
 
 pub use control::Command;
 pub use lifecycle::StartFailure;
@@ -72,7 +73,7 @@ pub struct Hub {
     catalog: Catalog,
     snapshots: Snapshots,
     /// What waits for descriptor 1.
-    out: Outbox<HostTag>,
+    out: Turns<HostTag>,
     /// Bytes of each child in `out`, by server.
     out_of: Vec<usize>,
     effects: VecDeque<Effect>,
@@ -231,12 +232,18 @@ pub struct Known {
 /// What a piece of the host's outbox belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostTag {
-    /// Whose message it is; for the bound of what waits.
+    /// Whose message it is; for the bound of what waits, and for turns.
     server: Option<u32>,
     /// Numbers of the outcomes that are settled when it is accepted, from here …
     from: u64,
     /// … to before here.
     to: u64,
+}
+
+impl Sent for HostTag {
+    fn sender(&self) -> Option<u32> {
+        self.server
+    }
 }
 
 /// How the end goes.
@@ -284,7 +291,7 @@ impl Hub {
             order: Vec::new(),
             catalog: Catalog::new(0),
             snapshots: Snapshots::new(entropy.seed),
-            out: Outbox::new(),
+            out: Turns::new(),
             out_of: Vec::new(),
             effects: VecDeque::new(),
             lists_until: None,
@@ -331,9 +338,14 @@ impl Hub {
         self.effects.pop_front()
     }
 
-    /// What waits for descriptor 1.
-    pub fn host_outbox(&self) -> &Outbox<HostTag> {
-        &self.out
+    /// Bytes that wait for descriptor 1.
+    pub fn host_bytes(&self) -> usize {
+        self.out.bytes()
+    }
+
+    /// What is to be offered to descriptor 1 next. Empty: nothing waits.
+    pub fn host_outbox(&mut self) -> &Outbox<HostTag> {
+        self.out.next()
     }
 
     /// Descriptor 1 accepted so many bytes.

@@ -189,7 +189,7 @@ impl Pump {
 
     fn is_done(&self) -> bool {
         let Some(exiting) = self.exiting else { return false };
-        let written = self.output.is_none() || self.hub.host_outbox().is_empty();
+        let written = self.output.is_none() || self.hub.host_bytes() == 0;
         let all = written && (exiting.hasty || self.children.is_empty());
         all || exiting.until <= now()
     }
@@ -399,7 +399,7 @@ impl Pump {
     fn write_host(&mut self, now: Instant) {
         while let Some(output) = &self.output
             && !self.host_blocked
-            && !self.hub.host_outbox().is_empty()
+            && self.hub.host_bytes() > 0
         {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = fill(&mut pieces, self.hub.host_outbox().front());

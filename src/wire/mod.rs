@@ -14,3 +14,4 @@ pub mod outbox;
 pub mod params;
 pub mod skim;
 pub mod splice;
+pub mod turns;

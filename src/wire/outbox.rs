@@ -136,6 +136,25 @@ impl<T: Copy + PartialEq> Outbox<T> {
         true
     }
 
+    /// Length of the next message, or of what is left of it.
+    pub fn next_length(&self) -> usize {
+        let last = self.parts.iter().position(|part| part.last).map_or(0, |last| last + 1);
+        self.parts.iter().take(last).map(|part| part.bytes.len()).sum()
+    }
+
+    /// Moves the next message of another queue to the end of this one. No byte of it may have been accepted.
+    pub fn take_next(&mut self, from: &mut Self) {
+        while let Some(part) = from.parts.pop_front() {
+            from.bytes -= part.bytes.len();
+            self.bytes += part.bytes.len();
+            let last = part.last;
+            self.parts.push_back(part);
+            if last {
+                return;
+            }
+        }
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::new();

@@ -189,8 +189,12 @@ impl Machine {
 
     /// What the host was told since the last time.
     pub(crate) fn told(&mut self) -> Vec<Value> {
-        let bytes: Vec<u8> = self.hub.host_outbox().front().flatten().copied().collect();
-        self.hub.host_accepted(bytes.len());
+        let mut bytes = Vec::new();
+        while self.hub.host_bytes() > 0 {
+            let before = bytes.len();
+            bytes.extend(self.hub.host_outbox().front().flatten().copied());
+            self.hub.host_accepted(bytes.len() - before);
+        }
         self.effects();
         lines(&bytes)
     }

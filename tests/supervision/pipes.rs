@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::crash::memory_of;
 use crate::harness::{Host, Setup};
 
@@ -245,4 +247,25 @@ fn a_flood_that_is_dropped_does_not_keep_the_answers_from_a_slow_host() {
         assert!(start.elapsed() < Duration::from_secs(15), "round {round}: {:?}", start.elapsed());
     }
     assert!(!host.has_answer(&flood), "the flood goes on");
+}
+
+#[test]
+fn a_small_answer_does_not_stand_behind_the_large_ones_of_another_server() {
+    let mut host = Setup::new().server("big", "").server("small", "").open();
+    let answered = |host: &Host, key: &str| {
+        let told: Value = serde_json::from_slice(&host.command(&["status", "--json"]).stdout).unwrap();
+        let servers = told[0]["servers"].as_array().unwrap();
+        servers.iter().find(|server| server["name"] == key).map_or(0, |server| server["calls"].as_u64().unwrap())
+    };
+    host.read(false);
+    let large: Vec<_> = (0..3).map(|_| host.request_call("big__big", r#"{"bytes":2000000}"#)).collect();
+    host.until("all the large ones wait for the host", || answered(&host, "big") == 3);
+    let small = host.request_call("small__echo", "{}");
+    host.until("so does the small one", || answered(&host, "small") == 1);
+    host.read(true);
+    host.wait(&small).result();
+    // The first one had begun, and a message is not cut in half.
+    assert!(host.has_answer(&large[0]) && !host.has_answer(&large[1]) && !host.has_answer(&large[2]));
+    assert_eq!(host.wait(&large[2]).text().len(), 2_000_000);
+    assert!(host.has_answer(&large[1]), "the answers of one server came in their order");
 }
