@@ -9,6 +9,7 @@ mod announce;
 mod answer;
 mod asks;
 mod calls;
+mod children;
 mod control;
 mod explain;
 mod from_child;
@@ -67,7 +68,7 @@ pub struct Hub {
     naming: Naming,
     session: Session,
     /// By [`ServerId`]; those that left the configuration stay as empty shells.
-    children: Vec<Child>,
+    children: children::Children,
     /// The present servers, in the order of the file.
     order: Vec<ServerId>,
     catalog: Catalog,
@@ -287,7 +288,7 @@ impl Hub {
             server_info: modern::server_info(&config),
             naming: Naming::new(&config),
             session: Session::new(),
-            children: Vec::new(),
+            children: children::Children::default(),
             order: Vec::new(),
             catalog: Catalog::new(0),
             snapshots: Snapshots::new(entropy.seed),
@@ -366,6 +367,11 @@ impl Hub {
         self.link_of(conn).map(|link| &link.outbox)
     }
 
+    /// The next life whose outbox may have got something since it was last told; each is told once.
+    pub fn poll_spoken_to(&mut self) -> Option<Conn> {
+        self.children.poll_spoken_to()
+    }
+
     /// The stdin of that life accepted so many bytes.
     pub fn child_accepted(&mut self, conn: Conn, count: usize) {
         if let Some(link) = self.link_mut(conn) {
@@ -392,9 +398,8 @@ impl Hub {
     }
 
     /// Whether what waits for all pipes leaves room, `held` bytes of lines that are not yet whole included.
-    pub fn has_room(&self, held: usize) -> bool {
-        let back = self.children.iter().map(Child::unsent_bytes).sum::<usize>();
-        self.out.bytes() + back + held < self.room
+    pub fn has_room(&mut self, held: usize) -> bool {
+        self.out.bytes() + self.children.unsent_bytes() + held < self.room
     }
 
     /// Whether another line of the host may be kept: not while those that are reach the bound. So it is passed by the
@@ -426,7 +431,7 @@ impl Hub {
             _ => None,
         };
         let lists = self.lists_until.filter(|_| self.has_waiting_lists());
-        let children = self.children.iter().filter_map(Self::child_deadline);
+        let children = self.children.deadline();
         let own = [
             opening,
             finishing,

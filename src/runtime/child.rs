@@ -1,9 +1,13 @@
 //! The pipes and the process of one life of a child.
 
-use std::sync::{Arc, Weak};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::{mpsc, oneshot};
 
 use super::process::{ChildIn, ChildOut, Exit, Life, Pipes};
 use super::shelf::Shelf;
@@ -43,17 +47,32 @@ pub struct ChildIo {
     /// Dropped, it is the end of its input.
     pub stdin: Option<Arc<ChildIn>>,
     /// Until its end.
-    pub stdout: Option<Arc<ChildOut>>,
+    pub stdout: Option<ChildOut>,
     /// Cuts its output into lines.
     pub framer: Framer,
     /// Somebody waits for its stdin to take bytes.
     pub write_blocked: bool,
-    /// Its output was left unread since too much waits for the host.
-    pub paused: bool,
-    /// Tells the watcher of its stdout to watch on.
-    rearm: Arc<Notify>,
-    readers: [tokio::task::AbortHandle; 2],
+    /// Rings when its stdout has bytes again.
+    bell: Waker,
+    reader: tokio::task::AbortHandle,
     stop: Option<oneshot::Sender<Duration>>,
+}
+
+/// Tells the pump that a stdout may have bytes. The reactor rings it itself: there is no task between.
+#[derive(Debug)]
+struct Bell {
+    conn: Conn,
+    events: mpsc::UnboundedSender<ChildEvent>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let _ = self.events.send(ChildEvent::Readable(self.conn));
+    }
 }
 
 /// A line of stderr beyond this is cut.
@@ -92,8 +111,9 @@ impl ChildIo {
         events: &mpsc::UnboundedSender<ChildEvent>,
         tasks: &mut tokio::task::JoinSet<()>,
     ) -> Self {
-        let stdout = Arc::new(pipes.stdout);
-        let rearm = Arc::new(Notify::new());
+        let bell = Arc::new(Bell { conn, events: events.clone() });
+        // It rings once unasked: the first read hangs it up.
+        bell.wake_by_ref();
         let (stop, stopped) = oneshot::channel();
         let (said_all, last_words) = oneshot::channel();
         let alarmed = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
@@ -103,27 +123,25 @@ impl ChildIo {
                 drop(alarm);
             }
         };
-        let watched = watch_stdout(conn, Arc::downgrade(&stdout), Arc::clone(&rearm), events.clone());
-        let watcher = tasks.spawn(alarmed(Box::pin(watched)));
         let read = read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all);
         let reader = tasks.spawn(alarmed(Box::pin(read)));
         tasks.spawn(alarmed(Box::pin(mind(conn, process, stopped, last_words, events.clone()))));
         Self {
             conn,
             stdin: Some(Arc::new(pipes.stdin)),
-            stdout: Some(stdout),
+            stdout: Some(pipes.stdout),
             framer: Framer::new(limit),
             write_blocked: false,
-            paused: false,
-            rearm,
-            readers: [watcher, reader],
+            bell: bell.into(),
+            reader,
             stop: Some(stop),
         }
     }
 
-    /// Its stdout was read until it would block: watch on.
-    pub fn rearm(&self) {
-        self.rearm.notify_one();
+    /// Reads from its stdout what is there; pending, it is told by [`ChildEvent::Readable`] when there is more.
+    pub fn poll_read(&mut self) -> Poll<io::Result<usize>> {
+        let Some(stdout) = &mut self.stdout else { return Poll::Pending };
+        pin!(stdout.read_buf(self.framer.room())).poll(&mut Context::from_waker(&self.bell))
     }
 
     /// Closes its stdin and goes down the ladder.
@@ -163,28 +181,9 @@ impl ChildIo {
 }
 
 impl Drop for ChildIo {
-    /// Those who read may wait for a word that nobody is left to say, or at a pipe that a descendant keeps open.
+    /// Who reads its stderr may wait at a pipe that a descendant keeps open.
     fn drop(&mut self) {
-        for reader in &self.readers {
-            reader.abort();
-        }
-    }
-}
-
-/// Says when stdout has bytes; after each word it waits for [`ChildIo::rearm`]. Ends with the pump or the life.
-async fn watch_stdout(
-    conn: Conn,
-    stdout: Weak<ChildOut>,
-    rearm: Arc<Notify>,
-    events: mpsc::UnboundedSender<ChildEvent>,
-) {
-    loop {
-        let Some(pipe) = stdout.upgrade() else { return };
-        if pipe.readable().await.is_err() || events.send(ChildEvent::Readable(conn)).is_err() {
-            return;
-        }
-        drop(pipe);
-        rearm.notified().await;
+        self.reader.abort();
     }
 }
 

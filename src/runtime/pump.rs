@@ -31,7 +31,7 @@ use crate::wire::frame::{Frame, Framer};
 /// Events that one turn takes.
 const EVENTS: usize = 64;
 /// Lines of one pipe that one turn takes.
-const LINES: usize = 32;
+const LINES: usize = 64;
 /// Lines of the host that the last turn takes.
 const LAST_LINES: usize = 4096;
 /// Bytes of one pipe that one turn reads.
@@ -63,6 +63,8 @@ pub struct Pump {
     /// Children with more to read than one turn takes.
     ready: VecDeque<Conn>,
     host_blocked: bool,
+    /// The host has said more than one turn takes.
+    host_ready: bool,
     desk: Desk,
     starter: Starter,
     shelf: Shelf,
@@ -78,7 +80,11 @@ pub struct Pump {
     timer_at: Option<Instant>,
     /// The timer has rung.
     due: bool,
-    /// Bytes of children's lines that are not yet whole.
+    /// Children that may have something to be written.
+    to_write: Vec<Conn>,
+    /// Children whose output was left unread since too much waits for the host.
+    paused: Vec<Conn>,
+    /// Bytes of children's lines that are not yet whole, at most; looked up when it is too much.
     held: usize,
     /// For tests: a child's line with this text makes its handling panic.
     panic_at: Option<String>,
@@ -125,6 +131,7 @@ impl Pump {
             children: BTreeMap::new(),
             ready: VecDeque::new(),
             host_blocked: false,
+            host_ready: false,
             desk: parts.desk,
             starter: parts.starter,
             shelf: parts.shelf,
@@ -138,6 +145,8 @@ impl Pump {
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             timer_at: None,
             due: false,
+            to_write: Vec::new(),
+            paused: Vec::new(),
             held: 0,
             panic_at: panic_at(),
         }
@@ -163,7 +172,6 @@ impl Pump {
     /// One turn; see the module.
     fn turn(&mut self) {
         let now = now();
-        self.held = self.children.values().map(|child| child.framer.held()).sum();
         for _ in 0..EVENTS {
             let Ok(event) = self.child_events.try_recv() else { break };
             self.child_event(now, event);
@@ -182,7 +190,7 @@ impl Pump {
         }
         self.do_effects(now);
         self.write_host(now);
-        self.write_children(now);
+        self.write_children();
         self.resume_paused();
         self.do_effects(now);
     }
@@ -196,15 +204,13 @@ impl Pump {
 
     /// Waits for whatever comes first.
     async fn wait(&mut self, reader_gone: &mut Option<Pin<Box<impl Future<Output = ()>>>>) {
-        // With children left to read it looks once at everything else, and the reactor at the pipes, and goes on.
-        let more = !self.ready.is_empty();
+        // With more left to read it looks once at everything else, and the reactor at the pipes, and goes on.
         let input = self.input.as_ref().filter(|_| self.hub.wants_host());
+        let more = !self.ready.is_empty() || (self.host_ready && input.is_some());
         let deadline = [self.hub.deadline(), self.exiting.map(|exiting| exiting.until)].into_iter().flatten().min();
-        if deadline != self.timer_at {
-            // Moving a timer costs more than most turns do: it is left alone while it stays the same.
-            if let Some(at) = deadline {
-                self.timer.as_mut().reset(at.into());
-            }
+        if let Some(at) = deadline.filter(|at| self.timer_at.is_none_or(|set| *at < set)) {
+            // Moving a timer costs more than most turns do, and most deadlines only move away: then it may ring early.
+            self.timer.as_mut().reset(at.into());
             self.timer_at = deadline;
         }
         let mut came = None;
@@ -217,7 +223,7 @@ impl Pump {
             event = self.events.recv() => came = event,
             () = readable(input) => {}
             () = writable(self.output.as_ref(), self.host_blocked) => self.host_blocked = false,
-            () = &mut self.timer, if deadline.is_some() => (self.due, self.timer_at) = (true, None),
+            () = &mut self.timer, if self.timer_at.is_some() => (self.due, self.timer_at) = (true, None),
             () = when(reader_gone) => gone = true,
             () = tokio::task::yield_now(), if more => {}
         }
@@ -273,6 +279,7 @@ impl Pump {
             ChildEvent::Writable(conn) => {
                 if let Some(child) = self.children.get_mut(&conn) {
                     child.write_blocked = false;
+                    self.to_write.push(conn);
                 }
             }
             ChildEvent::Stderr(conn, line) => self.hub.handle_stderr(conn, line),
@@ -317,9 +324,10 @@ impl Pump {
     }
 
     fn read_host(&mut self, now: Instant) {
-        let Some(input) = &self.input else { return };
+        let Some(input) = &mut self.input else { return };
         let mut read = 0;
         let mut ended = false;
+        self.host_ready = true;
         // At a hasty end there may be no other turn: what the host has sent is answered in this one.
         let lines = if self.exiting.is_some() { LAST_LINES } else { LINES };
         for _ in 0..lines {
@@ -344,7 +352,7 @@ impl Pump {
                     read += count;
                     continue;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.host_ready = false,
                 Err(error) => {
                     tracing::warn!(source = "host", %error, "its pipe can't be read");
                     ended = true;
@@ -415,44 +423,38 @@ impl Pump {
         }
     }
 
-    fn write_children(&mut self, now: Instant) {
-        let mut broken = Vec::new();
-        for (conn, child) in &mut self.children {
-            while let (Some(stdin), false) = (&child.stdin, child.write_blocked) {
-                let Some(outbox) = self.hub.child_outbox(*conn).filter(|outbox| !outbox.is_empty()) else { break };
-                let mut pieces = [IoSlice::new(&[]); PIECES];
-                let count = fill(&mut pieces, outbox.front());
-                match stdin.try_write_vectored(&pieces[..count]) {
-                    Ok(count) => self.hub.child_accepted(*conn, count),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        child.await_writable(&self.to_child_events, &mut self.tasks);
-                    }
-                    Err(_) => {
-                        child.stdin = None;
-                        broken.push(*conn);
-                    }
+    fn write_children(&mut self) {
+        while let Some(conn) = self.to_write.pop().or_else(|| self.hub.poll_spoken_to()) {
+            self.write_child(conn);
+        }
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn write_child(&mut self, conn: Conn) {
+        let Some(child) = self.children.get_mut(&conn) else { return };
+        while let (Some(stdin), false) = (&child.stdin, child.write_blocked) {
+            let Some(outbox) = self.hub.child_outbox(conn).filter(|outbox| !outbox.is_empty()) else { return };
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = fill(&mut pieces, outbox.front());
+            match stdin.try_write_vectored(&pieces[..count]) {
+                Ok(count) => self.hub.child_accepted(conn, count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    child.await_writable(&self.to_child_events, &mut self.tasks);
+                }
+                Err(_) => {
+                    // It reads no more: an exit may follow at once and says more.
+                    child.stdin = None;
+                    child.await_exit(&self.to_child_events, &mut self.tasks);
                 }
             }
         }
-        for conn in broken {
-            // It reads no more: an exit may follow at once and says more.
-            if let Some(child) = self.children.get(&conn) {
-                child.await_exit(&self.to_child_events, &mut self.tasks);
-            }
-        }
-        let _ = now;
-        while self.tasks.try_join_next().is_some() {}
     }
 
     /// Children that were left unread may be read again when there is room.
     fn resume_paused(&mut self) {
-        let paused = self.children.iter().filter(|(_, child)| child.paused).map(|(conn, _)| *conn);
-        let resumed: Vec<Conn> = paused.filter(|conn| self.may_read(*conn)).collect();
-        for conn in resumed {
-            if let Some(child) = self.children.get_mut(&conn) {
-                child.paused = false;
-                self.ready.push_back(conn);
-            }
+        for conn in std::mem::take(&mut self.paused) {
+            let may = self.may_read(conn);
+            if may { self.ready.push_back(conn) } else { self.paused.push(conn) }
         }
     }
 }

@@ -3,9 +3,12 @@
 //! Invariant: after [`HostStreams::take`] a stray print can't reach the host.
 
 use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BufMut;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
 
 use super::process::{ChildIn, ChildOut};
@@ -101,16 +104,22 @@ impl PipeIn {
         }
     }
 
-    /// Reads what is there into the free room of `buffer`; 0 is the end, if there was room.
+    /// Reads what is there into the free room of `buffer`; 0 is the end, if there was room. A read that does not fill
+    /// the room has emptied the stream: the next one tells so without asking the system.
     ///
     /// # Errors
     ///
     /// As [`PipeIn::try_read`].
-    pub fn try_read_buf(&self, buffer: &mut impl BufMut) -> io::Result<usize> {
-        match self {
-            Self::Pipe(pipe) => ended(pipe.try_read_buf(buffer)),
+    pub fn try_read_buf(&mut self, buffer: &mut impl BufMut) -> io::Result<usize> {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let read = match self {
+            Self::Pipe(pipe) => pin!(pipe.read_buf(buffer)).poll(&mut nobody),
             #[cfg(unix)]
-            Self::Socket(socket) => socket.try_read_buf(buffer),
+            Self::Socket(socket) => pin!(socket.read_buf(buffer)).poll(&mut nobody),
+        };
+        match read {
+            Poll::Ready(read) => ended(read),
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }

@@ -47,7 +47,7 @@ async fn groups(mark: &str, grace: &str, script: &str) {
 
 /// Answers the host with its own bytes, and prints where nothing may be printed.
 async fn echo() {
-    let host = HostStreams::take().expect("the host's streams");
+    let mut host = HostStreams::take().expect("the host's streams");
     let mut stray = std::io::stdout();
     stray.write_all(b"stray\n").and_then(|()| stray.flush()).expect("a place for strays");
     let mut buffer = Vec::with_capacity(4096);

@@ -71,7 +71,7 @@ impl Hub {
             })
             .hash(to);
         self.hash_parked(now, to);
-        for child in &self.children {
+        for child in self.children.iter() {
             hash_child(child, now, to);
         }
         hasher.finish()

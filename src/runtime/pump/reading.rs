@@ -1,7 +1,7 @@
 //! How the pump reads its children.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 use std::time::Instant;
 
 use super::{BYTES, LINES, Pump};
@@ -18,8 +18,7 @@ impl Pump {
             let may = self.may_read(conn);
             let Some(child) = self.children.get_mut(&conn) else { return };
             if !may {
-                child.paused = true;
-                return;
+                return self.paused.push(conn);
             }
             if lines >= LINES || read >= BYTES {
                 return self.ready.push_back(conn);
@@ -29,27 +28,26 @@ impl Pump {
                 self.take(now, conn, frame);
                 continue;
             }
-            let Some(stdout) = child.stdout.clone() else { return };
-            match stdout.try_read_buf(child.framer.room()) {
-                Ok(0) => return self.output_ended(now, conn),
-                Ok(count) => {
+            match child.poll_read() {
+                Poll::Pending => return,
+                Poll::Ready(Ok(count)) if count > 0 => {
                     read += count;
                     self.held += count;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return child.rearm(),
-                Err(_) => return self.output_ended(now, conn),
+                Poll::Ready(_) => return self.output_ended(now, conn),
             }
         }
     }
 
     /// Whether there is room for more of a child. The one that holds the most of a line may always finish it.
-    pub(super) fn may_read(&self, conn: Conn) -> bool {
+    pub(super) fn may_read(&mut self, conn: Conn) -> bool {
         if !self.hub.wants_child(conn) {
             return false;
         }
         self.hub.has_room(self.held) || {
+            self.held = self.children.values().map(|child| child.framer.held()).sum();
             let most = self.children.iter().max_by_key(|(_, child)| child.framer.held());
-            most.is_some_and(|(most, _)| *most == conn)
+            self.hub.has_room(self.held) || most.is_some_and(|(most, _)| *most == conn)
         }
     }
 
