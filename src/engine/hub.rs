@@ -270,6 +270,8 @@ pub struct Clock {
 pub struct Entropy {
     seed: [u8; 32],
     count: u64,
+    /// Words of the last block that nobody has had yet.
+    words: Vec<u64>,
 }
 
 /// How long open calls may take after the host closed its pipe.
@@ -521,7 +523,7 @@ impl Hub {
 impl Entropy {
     /// From a random seed.
     pub fn new(seed: [u8; 32]) -> Self {
-        Self { seed, count: 0 }
+        Self { seed, count: 0, words: Vec::new() }
     }
 
     fn block(&mut self) -> [u8; 32] {
@@ -535,8 +537,11 @@ impl Entropy {
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        let block = self.block();
-        u64::from_le_bytes(block[..8].try_into().expect("8 of 32 bytes are 8"))
+        if self.words.is_empty() {
+            let block = self.block();
+            self.words.extend(block.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
+        }
+        self.words.pop().unwrap_or_default()
     }
 
     /// 130 bits as 26 characters of base32.

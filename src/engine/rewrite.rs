@@ -3,6 +3,9 @@
 //! A message that can hold no URI is told by one fast search and costs no walk.
 
 use std::ops::Range;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use crate::wire::json::{self, get, string};
 use crate::wire::method::Method;
@@ -126,7 +129,8 @@ impl<'a> Rewriter<'a> {
 /// Whether a text can hold a member that we rewrite.
 fn may_hold_uri(text: &[u8]) -> bool {
     // The ends of `"uri"`, `"resourceUri"` and `"ui/resourceUri"`.
-    memchr::memmem::find_iter(text, b"ri\"").any(|at| at > 0 && matches!(text[at - 1], b'u' | b'U'))
+    static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ri\""));
+    END.find_iter(text).any(|at| at > 0 && matches!(text[at - 1], b'u' | b'U'))
 }
 
 /// Arguments of a call: a string value that as a whole is a URI which we exposed goes to the child as the one that it
@@ -141,10 +145,11 @@ pub fn arguments(
     if prefix.is_empty() {
         return;
     }
+    static UI: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ui:"));
     let inside = &text[arguments.clone()];
-    let holds = |needle: &str| memchr::memmem::find(inside, needle.as_bytes()).is_some();
     // A slash may be spelled `\/`, so only what stands before one is looked for.
-    if !holds(&format!("{prefix}+")) && !holds("ui:") {
+    let prefixed = || memchr::memchr_iter(b'+', inside).any(|at| inside[..at].ends_with(prefix.as_bytes()));
+    if !prefixed() && UI.find(inside).is_none() {
         return;
     }
     for at in string_values(text, arguments.clone()) {

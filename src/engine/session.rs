@@ -1,5 +1,6 @@
 //! The host's side: its session, and everything of its that is under way.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -210,6 +211,16 @@ impl Session {
     /// Whether the host waits for an answer under that id.
     pub fn is_in_use(&self, id: &HostId) -> bool {
         self.in_flight.contains_key(id) || self.batches.values().any(|batch| batch.ids.contains(id))
+    }
+
+    /// Notes that a request came; false if the host waits for an answer under that id already.
+    pub fn begin(&mut self, id: &HostId, batch: Option<u64>) -> bool {
+        if self.batches.values().any(|batch| batch.ids.contains(id)) {
+            return false;
+        }
+        let Entry::Vacant(free) = self.in_flight.entry(id.clone()) else { return false };
+        free.insert(InFlight { place: Place::Initialize, batch, modern: None });
+        true
     }
 
     /// Whether `initialize` came.

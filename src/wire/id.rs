@@ -10,8 +10,25 @@ use super::json;
 pub struct PeerId {
     /// The token as it arrived.
     raw: CompactString,
-    /// The same with its escapes decoded, if it has any.
-    decoded: Option<Box<str>>,
+    value: Value,
+}
+
+/// What a token means.
+#[derive(Clone, Debug)]
+enum Value {
+    /// A number as nearly all ids are: compared at once.
+    Number(u64),
+    /// What is spelled.
+    Spelled,
+    /// A string with its escapes decoded.
+    Decoded(Box<str>),
+}
+
+/// A value to compare. The quotes of a string stay, so that `1` and `"1"` differ.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key<'a> {
+    Number(u64),
+    Text(&'a str),
 }
 
 /// The host's id of its own request.
@@ -42,11 +59,26 @@ impl PeerId {
             b'-' | b'0'..=b'9' => !token.iter().any(|b| matches!(b, b'.' | b'e' | b'E')),
             _ => false,
         };
-        let decoded = text.contains('\\').then(|| {
+        if !lawful {
+            return None;
+        }
+        let value = if let Some(number) = plain_number(text) {
+            Value::Number(number)
+        } else if text.contains('\\') {
             let plain = json::string(token, 0..token.len()).unwrap_or_default();
-            format!("\"{plain}\"").into_boxed_str()
-        });
-        lawful.then(|| Self { raw: CompactString::from(text), decoded })
+            Value::Decoded(format!("\"{plain}\"").into_boxed_str())
+        } else {
+            Value::Spelled
+        };
+        Some(Self { raw: CompactString::from(text), value })
+    }
+
+    /// The number, if it is one that has one spelling.
+    pub fn number(&self) -> Option<u64> {
+        match self.value {
+            Value::Number(number) => Some(number),
+            Value::Spelled | Value::Decoded(_) => None,
+        }
     }
 
     /// The token as it arrived.
@@ -54,10 +86,19 @@ impl PeerId {
         &self.raw
     }
 
-    /// The value: escapes of a string decoded. The quotes of a string stay, so that `1` and `"1"` differ.
-    fn key(&self) -> &str {
-        self.decoded.as_deref().unwrap_or(&self.raw)
+    fn key(&self) -> Key<'_> {
+        match &self.value {
+            Value::Number(number) => Key::Number(*number),
+            Value::Spelled => Key::Text(&self.raw),
+            Value::Decoded(text) => Key::Text(text),
+        }
     }
+}
+
+/// Digits that fit into the type and do not begin with a needless zero.
+fn plain_number(text: &str) -> Option<u64> {
+    let lawful = text.len() < 20 && (text == "0" || !text.starts_with('0')) && text.bytes().all(|b| b.is_ascii_digit());
+    lawful.then(|| text.parse().ok()).flatten()
 }
 
 impl PartialEq for PeerId {
@@ -76,7 +117,7 @@ impl PartialOrd for PeerId {
 
 impl Ord for PeerId {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(other.key())
+        self.key().cmp(&other.key())
     }
 }
 
@@ -104,7 +145,9 @@ mod tests {
         for bad in ["null", "1.5", "1e3", "true", "{}", "[1]", ""] {
             assert!(id(bad).is_none(), "{bad}");
         }
-        for good in ["0", "-1", "9007199254740993", "\"\"", "\"a-b\""] {
+        assert_eq!((id("10").unwrap().number(), id("-1").unwrap().number()), (Some(10), None));
+        assert_ne!(id("0"), id("-0"));
+        for good in ["0", "-1", "18446744073709551616", "9999999999999999999", "9007199254740993", "\"\"", "\"a-b\""] {
             assert_eq!(id(good).unwrap().raw(), good);
         }
     }

@@ -88,6 +88,36 @@ pub fn skip_value(text: &[u8], mut at: usize) -> Result<usize, Syntax> {
     }
 }
 
+/// Finds the end of the object that begins at `at`, and checks its grammar. `member` is given each key's token and where
+/// its value begins, and says where that ends.
+///
+/// # Errors
+/// As [`skip_value`].
+pub fn skip_object(
+    text: &[u8],
+    at: usize,
+    mut member: impl FnMut(Range<usize>, usize) -> Result<usize, Syntax>,
+) -> Result<usize, Syntax> {
+    let mut at = skip_space(text, at + 1);
+    if text.get(at) == Some(&b'}') {
+        return Ok(at + 1);
+    }
+    loop {
+        let key_end = skip_string(text, at)?;
+        let colon = skip_space(text, key_end);
+        if text.get(colon) != Some(&b':') {
+            return Err(Syntax(colon));
+        }
+        let end = member(at..key_end, skip_space(text, colon + 1))?;
+        at = skip_space(text, end);
+        match text.get(at) {
+            Some(b',') => at = skip_space(text, at + 1),
+            Some(b'}') => return Ok(at + 1),
+            _ => return Err(Syntax(at)),
+        }
+    }
+}
+
 /// Walks the members of the object at `object`; ends early at what is not one.
 pub fn members(text: &[u8], object: Range<usize>) -> Members<'_> {
     let at = skip_space(text, object.start);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::id::PeerId;
 use super::json::{self, key_is};
+use super::params::{NoObject, Params};
 
 /// Where the members of an envelope stand in the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Envelope {
     pub method: Option<Range<usize>>,
     /// `params`.
     pub params: Option<Range<usize>>,
+    /// The members of `params`, where the walk over the envelope has met them.
+    inside: Option<Params>,
     /// `result`.
     pub result: Option<Range<usize>>,
     /// `error`.
@@ -89,27 +92,21 @@ fn is_utf8(text: &[u8]) -> bool {
 /// Reads the object that begins at `start`: its envelope and its end. `None` if it is no JSON.
 pub fn envelope(text: &[u8], start: usize) -> Option<(Envelope, usize)> {
     let mut found = Envelope::default();
-    let mut at = json::skip_space(text, start + 1);
-    if text.get(at) == Some(&b'}') {
-        return Some((found, at + 1));
-    }
-    loop {
-        let key_end = json::skip_string(text, at).ok()?;
-        let key = at..key_end;
-        at = json::skip_space(text, key_end);
-        if text.get(at) != Some(&b':') {
-            return None;
-        }
-        let value = json::skip_space(text, at + 1);
-        let end = json::skip_value(text, value).ok()?;
+    let end = json::skip_object(text, start, |key, value| {
+        let params = &text[key.clone()] == b"\"params\"" && text.get(value) == Some(&b'{');
+        let (inside, end) = if params {
+            // The one member that is looked into: both are done in one walk.
+            Params::checked(text, value).map(|(inside, end)| (Some(inside), end))?
+        } else {
+            (None, json::skip_value(text, value)?)
+        };
         found.note(text, &key, value..end);
-        at = json::skip_space(text, end);
-        match text.get(at) {
-            Some(b',') => at = json::skip_space(text, at + 1),
-            Some(b'}') => return Some((found, at + 1)),
-            _ => return None,
+        if inside.is_some() {
+            found.inside = inside;
         }
-    }
+        Ok(end)
+    });
+    end.ok().map(|end| (found, end))
 }
 
 // === impl Envelope ===
@@ -120,7 +117,7 @@ impl Envelope {
         match key.len() - 2 {
             2 if key_is(text, key, "id") => self.id = Some(value),
             6 if key_is(text, key, "method") => self.method = Some(value),
-            6 if key_is(text, key, "params") => self.params = Some(value),
+            6 if key_is(text, key, "params") => (self.params, self.inside) = (Some(value), None),
             6 if key_is(text, key, "result") => self.result = Some(value),
             5 if key_is(text, key, "error") => self.error = Some(value),
             7 if key_is(text, key, "jsonrpc") => self.version = &text[value] == b"\"2.0\"",
@@ -134,12 +131,20 @@ impl Envelope {
         match json::string(text, key.clone()).as_deref() {
             Some("id") => self.id = Some(value),
             Some("method") => self.method = Some(value),
-            Some("params") => self.params = Some(value),
+            Some("params") => (self.params, self.inside) = (Some(value), None),
             Some("result") => self.result = Some(value),
             Some("error") => self.error = Some(value),
             Some("jsonrpc") => self.version = &text[value] == b"\"2.0\"",
             _ => {}
         }
+    }
+
+    /// The places in `params`.
+    ///
+    /// # Errors
+    /// They are there and no object.
+    pub fn read_params(&self, text: &[u8]) -> Result<Params, NoObject> {
+        self.inside.clone().map_or_else(|| Params::read(text, self.params.clone()), Ok)
     }
 
     /// The id, if it is a lawful one.
@@ -192,6 +197,26 @@ mod tests {
         check(r#"{"id":1.5,"method":"a"}"#, Kind::BadId);
         check(r#"{"\u0069d":1,"m\u0065thod":"a"}"#, Kind::Request(id("1")));
         check("{}", Kind::Neither);
+    }
+
+    #[test]
+    fn the_last_params_count_however_they_are_spelled() {
+        for (text, name) in [
+            (r#"{"params":{"name":"a"}}"#, Ok(Some("a"))),
+            (r#"{"params":{"name":"a"},"params":{"name":"b"}}"#, Ok(Some("b"))),
+            (r#"{"params":{"name":"a"},"p\u0061rams":{"name":"b"}}"#, Ok(Some("b"))),
+            (r#"{"params":{"name":"a"},"params":null}"#, Ok(None)),
+            (r#"{"params":{"name":"a"},"params":[]}"#, Err(NoObject)),
+            (r#"{"p\u0061rams":{"n\u0061me":"b"}, "x" : 1 }"#, Ok(Some("b"))),
+            (r#"{ "params" : { } }"#, Ok(None)),
+        ] {
+            let Line::One(envelope) = read(text.as_bytes()) else { panic!("{text}") };
+            let params = envelope.read_params(text.as_bytes());
+            let found = params.map(|params| params.name.map(|at| text[at].trim_matches('"').to_owned()));
+            assert_eq!(found.as_ref().map(Option::as_deref), name.as_ref().map(|name| *name), "{text}");
+        }
+        assert_eq!(read(br#"{"params":{"name":"a",}}"#), Line::Junk);
+        assert_eq!(read(br#"{"params":{"name" "a"}}"#), Line::Junk);
     }
 
     #[test]

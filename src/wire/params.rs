@@ -55,27 +55,47 @@ impl Params {
         if !json::is_object(text, &whole) {
             return Err(NoObject);
         }
-        found.whole = Some(whole.clone());
-        for member in json::members(text, whole) {
-            let Some(key) = json::string(text, member.key.clone()) else { continue };
-            let value = member.value.clone();
-            match &*key {
-                "name" => found.name = Some(value),
-                "uri" => found.uri = Some(value),
-                "arguments" => found.arguments = Some(value),
-                "ref" => found.reference = Some(value),
-                "context" => found.context = Some(member),
-                "cursor" => found.cursor = Some(value),
-                "task" => found.task = Some(value),
-                "taskId" => found.task_id = Some(value),
-                "level" => found.level = Some(value),
-                "requestId" => found.request_id = Some(value),
-                "progressToken" => found.progress_token = Some(value),
-                "_meta" => found.meta = Some(value),
-                _ => {}
-            }
+        for member in json::members(text, whole.clone()) {
+            found.note(text, member);
         }
+        found.whole = Some(whole);
         Ok(found)
+    }
+
+    /// Reads the object at `at` and checks its grammar; tells its end, too.
+    ///
+    /// # Errors
+    /// As [`json::skip_value`].
+    pub fn checked(text: &[u8], at: usize) -> Result<(Self, usize), json::Syntax> {
+        let mut found = Self::default();
+        let end = json::skip_object(text, at, |key, value| {
+            let end = json::skip_value(text, value)?;
+            found.note(text, json::Member { key, value: value..end });
+            Ok(end)
+        })?;
+        found.whole = Some(at..end);
+        Ok((found, end))
+    }
+
+    fn note(&mut self, text: &[u8], member: json::Member) {
+        let plain = &text[member.key.start + 1..member.key.end - 1];
+        let decoded = memchr::memchr(b'\\', plain).and_then(|_| json::string(text, member.key.clone()));
+        let place = match decoded.as_deref().map_or(plain, str::as_bytes) {
+            b"name" => &mut self.name,
+            b"uri" => &mut self.uri,
+            b"arguments" => &mut self.arguments,
+            b"ref" => &mut self.reference,
+            b"context" => return self.context = Some(member),
+            b"cursor" => &mut self.cursor,
+            b"task" => &mut self.task,
+            b"taskId" => &mut self.task_id,
+            b"level" => &mut self.level,
+            b"requestId" => &mut self.request_id,
+            b"progressToken" => &mut self.progress_token,
+            b"_meta" => &mut self.meta,
+            _ => return,
+        };
+        *place = Some(member.value);
     }
 
     /// `_meta.progressToken`: its place, and the token if it is a lawful one.
@@ -108,6 +128,8 @@ mod tests {
         assert_eq!(params.uri, None);
         assert_eq!(&text[params.arguments.clone().unwrap()], br#"{"uri":1}"#);
         assert_eq!(params.token(text).unwrap().1.raw(), "\"t\"");
+        assert_eq!(Params::checked(text, 0), Ok((params, text.len())));
+        assert!(Params::checked(br#"{"name":"a",}"#, 0).is_err());
         assert_eq!(Params::read(b"[]", Some(0..2)), Err(NoObject));
         assert_eq!(Params::read(b"null", Some(0..4)), Ok(Params::default()));
     }

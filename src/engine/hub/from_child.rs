@@ -113,11 +113,10 @@ impl Hub {
 
     /// Our number that a child echoed. As a decimal string it is still ours, and a fault of the child.
     fn wire_of(&mut self, server: ServerId, id: &PeerId) -> Option<WireId> {
-        let raw = id.raw();
-        if let Ok(number) = raw.parse() {
+        if let Some(number) = id.number() {
             return Some(WireId(number));
         }
-        let number = raw.trim_matches('"').parse().ok()?;
+        let number = id.raw().trim_matches('"').parse().ok()?;
         self.child_mut(server).record.faults += 1;
         Some(WireId(number))
     }
@@ -339,7 +338,7 @@ impl Hub {
 
     fn child_notification(&mut self, now: Instant, conn: Conn, line: &Bytes, envelope: &Envelope) {
         let Some(method) = envelope.method.clone().and_then(|at| Method::from_token(&line[at])) else { return };
-        let Ok(params) = Params::read(line, envelope.params.clone()) else {
+        let Ok(params) = envelope.read_params(line) else {
             self.child_mut(conn.server).record.faults += 1;
             return;
         };

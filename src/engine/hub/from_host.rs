@@ -10,7 +10,7 @@ use crate::engine::era;
 use crate::engine::link::Answers;
 use crate::engine::listing::Kind;
 use crate::engine::outcome::OutcomeId;
-use crate::engine::session::{Batch, InFlight, Phase, Place};
+use crate::engine::session::{Batch, Phase};
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::{HostId, PeerId};
 use crate::wire::message::{self, Envelope, Kind as MessageKind, Line};
@@ -185,12 +185,11 @@ impl Hub {
     }
 
     fn host_request(&mut self, now: Instant, frame: Bytes, envelope: &Envelope, id: HostId, batch: Option<u64>) {
-        if self.session.is_in_use(&id) {
+        if !self.session.begin(&id, batch) {
             tracing::warn!(id = %id, "the host used the id of a request that is under way; the second one gets no answer");
             self.gather(batch, Bytes::new());
             return;
         }
-        self.session.in_flight.insert(id.clone(), InFlight { place: Place::Initialize, batch, modern: None });
         if !envelope.version {
             let error = RpcError::new(code::INVALID_REQUEST, "The member \"jsonrpc\" must be \"2.0\".");
             self.answer_error(&id, &error);
@@ -198,7 +197,7 @@ impl Hub {
         }
         let token = envelope.method.clone().map(|at| frame.slice(at)).unwrap_or_default();
         let method = Method::from_token(&token);
-        let Ok(params) = Params::read(&frame, envelope.params.clone()) else {
+        let Ok(params) = envelope.read_params(&frame) else {
             self.answer_error(&id, &RpcError::new(code::INVALID_PARAMS, "The member \"params\" must be an object."));
             return;
         };
@@ -284,7 +283,7 @@ impl Hub {
 
     fn host_notification(&mut self, now: Instant, line: &Bytes, envelope: &Envelope) {
         let Some(method) = envelope.method.clone().and_then(|at| Method::from_token(&line[at])) else { return };
-        let Ok(params) = Params::read(line, envelope.params.clone()) else { return };
+        let Ok(params) = envelope.read_params(line) else { return };
         match method {
             Method::Initialized => self.note_initialized(),
             Method::Cancelled => {

@@ -422,7 +422,7 @@ impl Hub {
     pub(super) fn dispatch_again(&mut self, now: Instant, id: &HostId, frame: bytes::Bytes) {
         use crate::wire::message::{Line, read};
         let Line::One(envelope) = read(&frame) else { return };
-        let Ok(params) = crate::wire::params::Params::read(&frame, envelope.params.clone()) else { return };
+        let Ok(params) = envelope.read_params(&frame) else { return };
         let token = envelope.method.clone().map(|at| frame.slice(at)).unwrap_or_default();
         let method = crate::wire::method::Method::from_token(&token);
         let id_at = envelope.id.unwrap_or_default();

@@ -40,7 +40,7 @@ impl Hub {
         if link.questions.contains_key(&id) {
             return self.answer_child_error(conn, &id, code::INVALID_REQUEST, "a request of this id is under way");
         }
-        let Ok(params) = Params::read(&line, envelope.params.clone()) else {
+        let Ok(params) = envelope.read_params(&line) else {
             return self.answer_child_error(conn, &id, code::INVALID_PARAMS, "params must be an object");
         };
         let method = Method::from_token(&token);
