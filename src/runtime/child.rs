@@ -158,7 +158,9 @@ impl ChildIo {
         let Some(stdin) = self.stdin.as_ref().map(Arc::downgrade).filter(|_| !self.write_blocked) else { return };
         self.write_blocked = true;
         let (conn, events) = (self.conn, events.clone());
+        let alarm = Alarm::new(events.clone(), move || ChildEvent::Broken(conn));
         tasks.spawn(async move {
+            let _alarm = alarm;
             // A weak hold: this wait must not keep the pipe open. It looks again when the pipe is let go.
             loop {
                 let Some(pipe) = stdin.upgrade() else { return };

@@ -84,8 +84,15 @@ impl Spawner {
             return Err(refused(plan, error));
         }
         let (theirs, pipes) = pipes().map_err(|source| SpawnError::Resources { source })?;
-        let held = Held::start(&self.binary, plan).map_err(|error| refused(plan, error))?;
-        let mut group = Group::new(held.pid(), self.guard.clone());
+        let (binary, guard, to_start) = (self.binary.clone(), self.guard.clone(), plan.clone());
+        // The thread that forks stands still until the launcher was executed, which on a busy machine takes long.
+        let started = tokio::task::spawn_blocking(move || {
+            let held = Held::start(&binary, &to_start)?;
+            let group = Group::new(held.pid(), guard);
+            Ok::<_, io::Error>((held, group))
+        });
+        let started = started.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (held, mut group) = started.map_err(|error| refused(plan, error))?;
         self.guard.add(group.leader, plan.stop_grace).await?;
         held.release(theirs).await.map_err(|refusal| match refusal {
             Refusal::Directory(source) => {

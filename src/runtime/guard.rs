@@ -68,8 +68,8 @@ enum Order {
 // === impl Guard ===
 
 impl Guard {
-    /// Starts the guard from `binary`, in the background and again and again until it lives: [`Guard::add`] waits for
-    /// it. Must be called within a tokio runtime.
+    /// Starts the guard from `binary` when it is told of the first group, in the background and again and again until it
+    /// lives: [`Guard::add`] waits for it. Must be called within a tokio runtime.
     #[expect(clippy::disallowed_methods, reason = "it ends with the last handle, and holds nothing worth a wait")]
     pub fn start(binary: PathBuf) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -118,6 +118,19 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Order>) {
+        // The host has an answer by then, and without servers there is nothing to guard.
+        loop {
+            match inbox.recv().await {
+                Some(Order::Add { group, grace, known }) => {
+                    self.groups.insert(group, grace);
+                    self.waiting.push_back(Some(known));
+                    break;
+                }
+                Some(Order::Settle { settled }) => drop(settled.send(())),
+                Some(Order::Remove { .. }) => {}
+                None => return,
+            }
+        }
         let mut post = self.replacement(&mut inbox).await;
         loop {
             let mut answers = [0; 64];
@@ -230,7 +243,9 @@ impl Post {
         let (ours, theirs) = UnixStream::pair()?;
         let theirs = theirs.into_std()?;
         theirs.set_nonblocking(false)?;
-        let process = command(binary, theirs.into()).spawn()?;
+        let mut command = command(binary, theirs.into());
+        // The thread that forks stands still until the guard was executed.
+        let process = tokio::task::spawn_blocking(move || command.spawn()).await.map_err(io::Error::other)??;
         let mut post = Self { process, stream: ours };
         let mut ready = [0];
         match tokio::time::timeout(ANSWER_LIMIT, post.stream.read_exact(&mut ready)).await {

@@ -38,6 +38,8 @@ const LAST_LINES: usize = 4096;
 const BYTES: usize = 1 << 20;
 /// Pieces that one call writes.
 const PIECES: usize = 64;
+/// How long the first servers wait for the host's first word, which mostly is there already.
+const FIRST_WORD: Duration = Duration::from_millis(5);
 /// How long, after a signal, answers for the host may take to be written.
 const LAST_ANSWERS: Duration = Duration::from_millis(30);
 
@@ -86,7 +88,7 @@ pub struct Pump {
     paused: Vec<Conn>,
     /// Bytes of children's lines that are not yet whole, at most; looked up when it is too much.
     held: usize,
-    /// For tests: a child's line with this text makes its handling panic.
+    /// For tests: a child's line with this text makes its handling panic; after `write:`, a line that is written to it.
     panic_at: Option<String>,
 }
 
@@ -155,6 +157,10 @@ impl Pump {
     /// Runs until the host, a signal or the parent's end says that it is over. What is left of the stop ladders then
     /// is the guard's.
     pub async fn run(mut self) {
+        // What the host has said already is answered before the first server is started.
+        if let Some(input) = &self.input {
+            let _ = tokio::time::timeout(FIRST_WORD, input.readable()).await;
+        }
         let mut reader_gone = self.output.as_ref().map(|output| Box::pin(output.reader_gone()));
         loop {
             self.turn();
@@ -190,7 +196,7 @@ impl Pump {
         }
         self.do_effects(now);
         self.write_host(now);
-        self.write_children();
+        self.write_children(now);
         self.resume_paused();
         self.do_effects(now);
     }
@@ -282,7 +288,9 @@ impl Pump {
                     self.to_write.push(conn);
                 }
             }
-            ChildEvent::Stderr(conn, line) => self.hub.handle_stderr(conn, line),
+            ChildEvent::Stderr(conn, line) => {
+                reading::shielded(&mut self.hub, now, conn, |hub| hub.handle_stderr(conn, line));
+            }
             ChildEvent::Exited(conn, exit) => {
                 self.read_rest(now, conn);
                 self.hub.handle_gone(now, conn, exit_of(exit));
@@ -423,21 +431,26 @@ impl Pump {
         }
     }
 
-    fn write_children(&mut self) {
+    fn write_children(&mut self, now: Instant) {
         while let Some(conn) = self.to_write.pop().or_else(|| self.hub.poll_spoken_to()) {
-            self.write_child(conn);
+            self.write_child(now, conn);
         }
         while self.tasks.try_join_next().is_some() {}
     }
 
-    fn write_child(&mut self, conn: Conn) {
+    fn write_child(&mut self, now: Instant, conn: Conn) {
         let Some(child) = self.children.get_mut(&conn) else { return };
         while let (Some(stdin), false) = (&child.stdin, child.write_blocked) {
             let Some(outbox) = self.hub.child_outbox(conn).filter(|outbox| !outbox.is_empty()) else { return };
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = fill(&mut pieces, outbox.front());
+            let asked_for = self.panic_at.as_deref().and_then(|text| text.strip_prefix("write:"));
+            let breaks = asked_for.is_some_and(|text| pieces[..count].iter().any(|piece| holds(piece, text)));
             match stdin.try_write_vectored(&pieces[..count]) {
-                Ok(count) => self.hub.child_accepted(conn, count),
+                Ok(count) => reading::shielded(&mut self.hub, now, conn, |hub| {
+                    hub.child_accepted(conn, count);
+                    assert!(!breaks, "as MCP_PROXY_TEST_PANIC asks for");
+                }),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     child.await_writable(&self.to_child_events, &mut self.tasks);
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::crash::ALWAYS;
-use crate::harness::{Host, SOON, Setup, kill};
+use crate::harness::{Host, SOON, Setup, children_of, kill};
 
 #[test]
 fn a_system_without_processes_or_descriptors_to_spare_is_tried_again() {
@@ -71,9 +71,7 @@ fn a_descendant_that_holds_the_pipes_keeps_nothing_waiting() {
 
 /// The guard of that proxy; its environment is empty, so it is known by its parent.
 pub(crate) fn guard_of(proxy: u32) -> Option<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{proxy}/task/{proxy}/children")).unwrap_or_default();
-    let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    pids.find(|pid: &u32| {
+    children_of(proxy).into_iter().find(|pid| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| word == b"__guard")
     })
@@ -115,6 +113,7 @@ fn a_fault_of_ours_costs_the_child_that_met_it_and_no_other() {
     for round in 1..=3 {
         let long = host.request_call("other__sleep", r#"{"ms":300}"#);
         let waiting = host.request_call("x__hang", "{}");
+        host.pending("x", 1);
         let id = host.request_call("x__echo", r#"{"text":"makes-us-panic"}"#);
         for id in [&id, &waiting] {
             let error = host.wait(id).error(-31010);
@@ -137,12 +136,36 @@ fn a_fault_in_a_task_beside_a_child_costs_that_child_alone() {
     host.call("other__echo", "{}").result();
     for round in 1..=3 {
         let waiting = host.request_call("x__hang", "{}");
+        host.pending("x", 1);
         host.request_call("x__flood_stderr", r#"{"bytes":40,"line":20}"#);
         let error = host.wait(&waiting).error(-31010);
         assert!(error["message"].as_str().unwrap().contains("fault of the proxy"), "{error:#}");
         host.call("x__echo", "{}").result();
         assert_eq!(host.pids("x").len(), round + 1);
         host.call("other__echo", "{}").result();
+    }
+    assert_eq!(host.pids("other").len(), 1);
+}
+
+#[test]
+fn a_fault_in_the_writing_to_a_child_costs_that_child_alone_and_sends_nothing_twice() {
+    let restart = r#"restart = { min = "10ms", max = "20ms", attempts = 100 }"#;
+    let setup = Setup::new().proxy(ALWAYS).env("MCP_PROXY_TEST_PANIC", "write:breaks-our-write");
+    let mut host = setup.tuned("x", "ledger", restart).server("other", "").open();
+    host.call("other__echo", "{}").result();
+    for round in 1..=3 {
+        let waiting = host.request_call("x__hang", "{}");
+        host.pending("x", 1);
+        let id = host.request_call("x__ledger", r#"{"text":"breaks-our-write"}"#);
+        for id in [&id, &waiting] {
+            let error = host.wait(id).error(-31010);
+            assert!(error["message"].as_str().unwrap().contains("fault of the proxy"), "{error:#}");
+        }
+        host.call("x__echo", "{}").result();
+        host.call("other__echo", "{}").result();
+        assert_eq!(host.pids("x").len(), round + 1);
+        let runs = host.ledger("x").iter().filter(|line| line["tool"] == "ledger").count();
+        assert!(runs <= round, "{runs} runs of {round} calls");
     }
     assert_eq!(host.pids("other").len(), 1);
 }

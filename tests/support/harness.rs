@@ -25,13 +25,14 @@ use std::time::Duration;
 pub(crate) use host::Host;
 pub(crate) use message::{Message, raw_elements, raw_member};
 #[allow(unused_imports, reason = "for some tests only")]
-pub(crate) use processes::kill;
+pub(crate) use processes::{children_of, kill};
 pub(crate) use setup::Setup;
 
 /// Longer than anything here takes; a test that needs it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(25);
-/// What the design calls "within a second" or "at once", with room for a machine that does much else.
-pub(crate) const SOON: Duration = Duration::from_secs(4);
+/// What the design calls "within a second" or "at once", with room for a machine that does much else: the figures of
+/// the design are looked at by the benches. What is wrong takes longer by far, mostly for ever.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// What a host declares that can do everything.
 pub(crate) const ABLE: &str =

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::{BYTES, LINES, Pump};
 use crate::engine::child::Conn;
+use crate::engine::hub::Hub;
 use crate::wire::frame::Frame;
 
 /// What a pipe can hold at most where nobody has raised the system's own bound.
@@ -84,10 +85,10 @@ impl Pump {
         }
     }
 
-    /// Hands a line of a child to the machine. A fault of ours in its handling costs that child's life and no other.
+    /// Hands a line of a child to the machine.
     fn take(&mut self, now: Instant, conn: Conn, frame: Frame) {
-        let (hub, panic_at) = (&mut self.hub, self.panic_at.as_deref());
-        let handled = catch_unwind(AssertUnwindSafe(|| match frame {
+        let panic_at = self.panic_at.as_deref();
+        shielded(&mut self.hub, now, conn, |hub| match frame {
             Frame::Line(line) => {
                 if let Some(text) = panic_at {
                     assert!(!holds(&line, text), "as MCP_PROXY_TEST_PANIC asks for");
@@ -95,10 +96,14 @@ impl Pump {
                 hub.handle_child(now, conn, line);
             }
             Frame::TooLong(told) => hub.handle_child_too_long(now, conn, &told),
-        }));
-        if handled.is_err() {
-            self.hub.handle_broken(now, conn);
-        }
+        });
+    }
+}
+
+/// Does `work` about a child. A fault of ours in it costs that child's life and no other.
+pub(super) fn shielded(hub: &mut Hub, now: Instant, conn: Conn, work: impl FnOnce(&mut Hub)) {
+    if catch_unwind(AssertUnwindSafe(|| work(hub))).is_err() {
+        hub.handle_broken(now, conn);
     }
 }
 

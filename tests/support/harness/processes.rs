@@ -11,6 +11,14 @@ pub(crate) fn kill(pid: u32, signal: rustix::process::Signal) {
     }
 }
 
+/// The children of a process, of whichever of its threads.
+#[allow(dead_code, reason = "for some tests only")]
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
 /// Processes with this home in their environment: the proxy, its guard, servers and what they started.
 pub(super) fn living(dir: &Path) -> Vec<u32> {
     let mark = format!("HOME={}/home", dir.display()).into_bytes();
