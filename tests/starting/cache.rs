@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::harness::{Host, Setup};
 
 /// How long the slow one needs: longer than a first list may take, as half a minute is longer than eight seconds.
-const SLOW: Duration = Duration::from_secs(9);
-/// For what is at once, on a machine that does much else.
-const AT_ONCE: Duration = Duration::from_millis(1500);
+const SLOW: Duration = Duration::from_secs(14);
+/// For what is at once, on a machine that does much else; with the wait for a first list it is less than [`SLOW`].
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn twenty() -> Setup {
-    let mut setup = Setup::new().proxy("initialize_wait = \"1s\"\nlist_wait = \"4s\"");
+    let mut setup = Setup::new().proxy("initialize_wait = \"1s\"\nlist_wait = \"8s\"");
     for n in 0..19 {
         setup = setup.server(&format!("s{n:02}"), "only tools=3");
     }
@@ -46,7 +46,7 @@ fn twenty_servers_and_a_slow_one() {
     let opened = began.elapsed();
     assert!(opened < Duration::from_secs(1) + AT_ONCE, "initialize took {opened:?}");
     let names = host.names("tools");
-    assert!(began.elapsed() < Duration::from_secs(4) + AT_ONCE, "the first list took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(8) + AT_ONCE, "the first list took {:?}", began.elapsed());
     assert_eq!(names.len(), 19 * 3, "those that are well");
     // What comes later is announced; so may have been what came before the first list.
     host.notifications("notifications/tools/list_changed");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{PATIENCE, SOON, Setup, kill};
+use crate::harness::{SOON, Setup, children_of, kill};
 
 /// What a server with `record` saw of its end, with times in milliseconds.
 fn end_of(events: &[Value]) -> Vec<(String, u64)> {
@@ -39,8 +39,7 @@ fn f01_a_wrapper_with_a_worker_that_ignores_everything_leaves_nothing() {
         assert_eq!(host.exit().code(), Some(0));
         host.until("the tree is gone", || host.living().is_empty());
         assert!(start.elapsed() < SOON, "round {round}: {:?}", start.elapsed());
-        let left = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        assert_eq!(left, "", "nothing is defunct below the proxy");
+        assert_eq!(children_of(pid), [0; 0], "nothing is defunct below the proxy");
     }
 }
 
@@ -130,16 +129,16 @@ fn f04_the_death_of_the_host_ends_everything_also_while_another_holds_its_pipe()
 fn f04_sigterm_and_sigint_end_the_proxy_within_a_moment_and_its_children_by_the_ladder() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut host = Setup::new()
-            .tuned("deaf", "record ignore_eof ignore_term", "stop_grace = \"200ms\"")
-            .tuned("good", "record", "stop_grace = \"200ms\"")
+            .tuned("deaf", "record ignore_eof ignore_term", "stop_grace = \"5s\"")
+            .tuned("good", "record", "stop_grace = \"5s\"")
             .open();
         let open = host.request_call("deaf__hang", "{}");
         host.until("the call is under way", || host.sent("deaf", "tools/call") == 1);
         let start = Instant::now();
         host.signal(signal);
         assert_eq!(host.exit().code(), Some(0));
-        // 100 ms of the design, with room for a busy machine.
-        assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+        // 100 ms of the design, with room for a busy machine; the ladder of the deaf one takes twice five seconds.
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert_eq!(host.wait(&open).error(-31010)["data"]["reason"], "proxy_stopped");
         host.until("all are gone", || host.living().is_empty());
         assert_eq!(kinds(&end_of(&host.events("good"))), ["eof", "exit"], "who ends at EOF gets no signal");
@@ -167,7 +166,7 @@ fn f05_eof_grace_term_grace_kill_in_this_order_for_each_child() {
         let end = end_of(&host.events(server));
         assert_eq!(kinds(&end), expected, "{server}");
         let pause = end[1].1 - end[0].1;
-        assert!((400..2500).contains(&pause), "{server}: SIGTERM came {pause} ms after EOF");
+        assert!((400..10_000).contains(&pause), "{server}: SIGTERM came {pause} ms after EOF");
     }
 }
 
@@ -191,11 +190,11 @@ fn f06_eight_slow_children_end_within_one_grace_and_a_pending_call_gets_a_whole_
         }
         assert_eq!(host.exit().code(), Some(0));
         let took = start.elapsed();
-        // One second for open calls, one grace; in a row it would be eight graces.
-        assert!(took < Duration::from_millis(if by_signal { 1500 } else { 4000 }), "{took:?}");
+        // One second for open calls, one grace; in a row it would be eight graces at least.
+        assert!(took < Duration::from_secs(if by_signal { 6 } else { 8 }), "{took:?}");
         host.wait(&open).error(-31010);
         host.until("all are gone", || host.living().is_empty());
-        assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(14), "in a row sixteen: {:?}", start.elapsed());
     }
 }
 
@@ -225,7 +224,7 @@ fn impatient_hosts_leave_nothing() {
         let start = Instant::now();
         host.exit();
         host.until("all are gone", || host.living().is_empty());
-        assert!(start.elapsed() < PATIENCE / 5, "{pattern:?}: {:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "{pattern:?}: {:?}", start.elapsed());
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::crash::memory_of;
-use crate::harness::{Host, Setup};
+use crate::harness::{Host, SOON, Setup};
 
 /// A small call, and how long it took.
 fn quick(host: &mut Host, tool: &str) -> Duration {
@@ -36,14 +36,14 @@ fn f39_a_log_that_nobody_reads_stops_nothing() {
     for _ in 0..20 {
         host.call("x__flood_stderr", r#"{"bytes":100000,"line":100}"#).result();
         host.call("x__noise", r#"{"kind":"text","n":100}"#).result();
-        assert!(quick(&mut host, "y__echo") < Duration::from_secs(2));
+        assert!(quick(&mut host, "y__echo") < SOON);
     }
     host.call("x__kill", "{}").error(-31010);
     host.call("x__echo", "{}").result();
     let start = Instant::now();
     host.close();
     assert_eq!(host.exit().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(4), "the end does not wait for the log: {:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "the end does not wait for the log: {:?}", start.elapsed());
 }
 
 #[test]
@@ -61,12 +61,12 @@ fn f40_a_child_that_stops_reading_costs_its_own_calls_alone() {
     for _ in 0..50 {
         slowest = slowest.max(quick(&mut host, "good__echo"));
     }
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    // What waits for the deaf one waits 15 s.
+    assert!(slowest < SOON, "{slowest:?}");
     let memory = memory_of(host.pid).saturating_sub(before);
     println!("{} MiB more while {} MiB were sent to a deaf child", memory >> 20, ids.len());
-    // 12 MiB of lines may wait; each lies in a buffer that grew by doubling, so about three times that was measured,
-    // for 20, 60 and 120 MiB alike. All 60 MiB kept would be far over this.
-    assert!(memory < 64 << 20, "{memory} bytes more");
+    // 12 MiB of lines may wait, and each lies in a buffer of its size. All 60 MiB kept would be far over this.
+    assert!(memory < 32 << 20, "{memory} bytes more");
     // A cancelled call that was not sent leaves no trace; its slot is free.
     host.notify("notifications/cancelled", &format!(r#"{{"requestId":{}}}"#, ids[10]));
     let (mut busy, mut unsent, mut unknown) = (0, 0, 0);
@@ -146,7 +146,8 @@ fn f42_a_long_call_keeps_nobody_waiting() {
         quick(&mut host, "slow__echo");
     }
     times.sort();
-    assert!(times[98] < Duration::from_millis(300), "p99 {:?}", times[98]);
+    // The long ones take six seconds.
+    assert!(times[98] < Duration::from_secs(3), "p99 {:?}", times[98]);
     assert!(!host.has_answer(&long[0]));
     let fast: Vec<String> = host.record("fast").into_iter().filter(|line| line.contains("\"sleep\"")).collect();
     assert!(fast.is_empty(), "a call to one causes no traffic to another");
@@ -222,12 +223,12 @@ fn a_flood_starves_neither_timers_nor_cancels_nor_others_nor_signals() {
     host.until("pings go on", || host.sent("pinged", "ping") > 2);
     assert!(!host.has_answer(&flood) && !host.has_answer(&noise), "the floods go on");
     println!("under floods: cancel after {told:?}, limit after {expired:?}, slowest echo {slowest:?}");
-    assert!(told < Duration::from_secs(3) && expired < Duration::from_secs(4) && slowest < Duration::from_secs(2));
+    assert!(told < SOON && expired < 2 * SOON && slowest < SOON);
     // A flood does not keep the end waiting either.
     let start = Instant::now();
     host.signal(rustix::process::Signal::TERM);
     host.exit();
-    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
 /// A host that stops reading for a moment while droppable floods go on must get its answers afterwards.
@@ -244,7 +245,7 @@ fn a_flood_that_is_dropped_does_not_keep_the_answers_from_a_slow_host() {
         let start = Instant::now();
         host.wait(&id).result();
         // The test itself takes in each of the lines before it.
-        assert!(start.elapsed() < Duration::from_secs(15), "round {round}: {:?}", start.elapsed());
+        assert!(start.elapsed() < 2 * SOON, "round {round}: {:?}", start.elapsed());
     }
     assert!(!host.has_answer(&flood), "the flood goes on");
 }

@@ -6,14 +6,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::crash::{ALWAYS, memory_of};
-use crate::harness::{Host, Setup};
+use crate::harness::{Host, Setup, children_of};
 
 /// How long it runs; `MCP_PROXY_SOAK_SECONDS` says otherwise.
 const SECONDS: u64 = 60;
 /// Calls under way to the bad ones.
 const UNDER_WAY: usize = 40;
-/// Before the first look at what the proxy holds.
-const WARM_UP: Duration = Duration::from_secs(8);
+/// Before the first look at what the proxy holds: until the kept lines of each log are full, a thousand at a hundred in
+/// a second.
+const WARM_UP: Duration = Duration::from_secs(15);
+/// Parts of the run; what is held is looked at after each.
+const WINDOWS: u32 = 4;
+/// What memory may differ between two looks. A leak of a kilobyte for each call would be ten times this.
+const NOISE: u64 = 6 << 20;
 /// A name, flags, and calls of tools with arguments.
 type Bad = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 /// The bad children: their names, what they are in general, and what each is asked to do.
@@ -123,12 +128,11 @@ fn descriptors(pid: u32) -> BTreeMap<String, usize> {
 }
 
 fn zombies(proxy: u32) -> usize {
-    let children = std::fs::read_to_string(format!("/proc/{proxy}/task/{proxy}/children")).unwrap_or_default();
-    let is_zombie = |pid: &&str| {
+    let is_zombie = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
     };
-    children.split_whitespace().filter(is_zombie).count()
+    children_of(proxy).iter().filter(|pid| is_zombie(pid)).count()
 }
 
 /// Numbers for the choice of calls; the same in each run.
@@ -221,9 +225,12 @@ fn eight_children_that_do_everything_wrong_soak() {
     };
     held(&mut host);
     load.run(&mut host, &mut relay, Instant::now() + WARM_UP);
-    let before = held(&mut host);
-    load.run(&mut host, &mut relay, Instant::now() + Duration::from_secs(seconds));
-    let after = held(&mut host);
+    let mut looks = vec![held(&mut host)];
+    for _ in 0..WINDOWS {
+        load.run(&mut host, &mut relay, Instant::now() + Duration::from_secs(seconds) / WINDOWS);
+        looks.push(held(&mut host));
+    }
+    let (before, after) = (&looks[0], &looks[looks.len() - 1]);
 
     let answered: u64 = load.by_code.values().sum();
     let mut sum = |key: &str| -> u64 {
@@ -237,12 +244,18 @@ fn eight_children_that_do_everything_wrong_soak() {
     );
     println!("{} echoes of the healthy child: p50 {:?}, p99 {:?}", load.through.len(), through.0, through.1);
     println!("through two copies of bytes beside it: p50 {:?}, p99 {:?}", direct.0, direct.1);
-    println!("held before: {before:?}\nheld after:  {after:?}");
+    for look in &looks {
+        println!("held: {look:?}");
+    }
     assert_eq!(answered, load.sent, "each call has one answer");
     assert!(restarts > seconds, "{restarts} restarts are no chaos");
     assert!(after.processes <= before.processes, "{before:?} {after:?}");
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?} {:?}", descriptors(host.pid));
-    assert!(after.memory < before.memory + (32 << 20), "{before:?} {after:?}");
+    // Flat: the least of the last looks beside the most of the first.
+    let memory: Vec<u64> = looks.iter().map(|look| look.memory).collect();
+    assert!(memory[3].min(memory[4]) <= memory[0].max(memory[1]) + NOISE, "memory grows: {memory:?}");
     assert_eq!(host.pids("well").len(), 1);
-    assert!(through.1 < Duration::from_secs(1), "p99 of the healthy child is {:?}", through.1);
+    // On a machine that does much else the relay beside it is late as well.
+    let limit = Duration::from_secs(1).max(10 * direct.1);
+    assert!(through.1 < limit, "p99 of the healthy child is {:?}, through a relay {:?}", through.1, direct.1);
 }
