@@ -35,9 +35,17 @@ pub struct Cache {
 /// What is to be written, by server: the last word counts.
 #[derive(Debug, Default)]
 struct Waiting {
-    files: BTreeMap<String, (Arc<Server>, [u8; 32], Box<Known>)>,
+    files: BTreeMap<String, News>,
     /// Somebody writes.
     writing: bool,
+}
+
+/// What is new of a server.
+#[derive(Debug)]
+struct News {
+    server: Arc<Server>,
+    fingerprint: [u8; 32],
+    known: Box<Known>,
 }
 
 /// Of the format below.
@@ -76,7 +84,8 @@ impl Cache {
     pub fn keep(&mut self, server: Arc<Server>, known: Box<Known>) {
         let Some(fingerprint) = self.fingerprints.get(&server.key) else { return };
         let mut waiting = lock(&self.waiting);
-        waiting.files.insert(server.key.clone(), (server, *fingerprint, known));
+        let key = server.key.clone();
+        waiting.files.insert(key, News { server, fingerprint: *fingerprint, known });
         if !std::mem::replace(&mut waiting.writing, true) {
             let (dir, waiting) = (self.dir.clone(), Arc::clone(&self.waiting));
             // One thread for all: twenty servers become ready in the same moment.
@@ -88,12 +97,12 @@ impl Cache {
 fn write_all(dir: &Path, waiting: &Mutex<Waiting>) {
     loop {
         let mut held = lock(waiting);
-        let Some((_, (server, fingerprint, known))) = held.files.pop_first() else {
+        let Some((_, news)) = held.files.pop_first() else {
             held.writing = false;
             return;
         };
         drop(held);
-        write(dir, &server, &fingerprint, &known);
+        write(dir, &news.server, &news.fingerprint, &news.known);
     }
 }
 
