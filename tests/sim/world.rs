@@ -209,8 +209,7 @@ impl World {
         probe.handle_host(self.now, Bytes::from(line));
         let text: Vec<u8> = probe.host_outbox().front().flatten().copied().collect();
         // What is not about a server alone is the last thing that is said.
-        let last = text.split(|byte| *byte == b'
-').rfind(|line| !line.is_empty())?;
+        let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty())?;
         let value: serde_json::Value =
             serde_json::from_slice(last).ok().filter(|value: &serde_json::Value| value["id"] == "probe")?;
         Some(value["result"][array].to_string())
