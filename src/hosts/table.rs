@@ -14,13 +14,13 @@ const fn everywhere(paths: &'static [&'static str]) -> Places {
 }
 
 /// Room for a name that stands alone, but for `added` characters.
-const fn alone(total: usize, added: usize) -> Option<NameLimit> {
-    Some(NameLimit { total, added, with_entry: false })
+const fn alone(total: usize, added: usize) -> NameLimit {
+    NameLimit { total, added, with_entry: false }
 }
 
 /// Room for a name that stands after the entry's, and `added` characters around both.
-const fn after_entry(total: usize, added: usize) -> Option<NameLimit> {
-    Some(NameLimit { total, added, with_entry: true })
+const fn after_entry(total: usize, added: usize) -> NameLimit {
+    NameLimit { total, added, with_entry: true }
 }
 
 const EDITOR: Dialect = Dialect { vars: Vars::Editor, timeout: TimeoutUnit::Millis, bare_url_is_sse: false };
@@ -59,7 +59,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(55)),
         list_changed: Known::Yes,
         max_tools: Some(128),
-        max_name: alone(64, 0),
+        max_name: Some(alone(64, 0)),
         places: Places {
             macos: &["~/Library/Application Support/Claude/claude_desktop_config.json"],
             linux: &[
@@ -92,7 +92,7 @@ pub static HOSTS: &[Host] = &[
         start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
-        max_name: after_entry(128, 7),
+        max_name: Some(after_entry(128, 7)),
         places: everywhere(&["$CLAUDE_CONFIG_DIR/.claude.json", "~/.claude.json"]),
         project_file: Some(".mcp.json"),
         format: Format::Json,
@@ -117,7 +117,7 @@ pub static HOSTS: &[Host] = &[
         client_names: &["cursor-vscode", "cursor"],
         list_changed: Known::Yes,
         max_tools: Some(80),
-        max_name: after_entry(60, 1),
+        max_name: Some(after_entry(60, 1)),
         places: everywhere(&["~/.cursor/mcp.json"]),
         project_file: Some(".cursor/mcp.json"),
         after: "Cursor sees the change by itself; if not, restart it.",
@@ -131,7 +131,7 @@ pub static HOSTS: &[Host] = &[
         pages: Known::Yes,
         list_changed: Known::Yes,
         max_tools: Some(128),
-        max_name: after_entry(64, 5),
+        max_name: Some(after_entry(64, 5)),
         places: Places {
             macos: &["~/Library/Application Support/Code/User/mcp.json"],
             linux: &["$XDG_CONFIG_HOME/Code/User/mcp.json", "~/.config/Code/User/mcp.json"],
@@ -154,7 +154,7 @@ pub static HOSTS: &[Host] = &[
         title: "Windsurf",
         client_names: &["windsurf*"],
         max_tools: Some(100),
-        max_name: alone(64, 5),
+        max_name: Some(alone(64, 5)),
         places: everywhere(&["~/.codeium/windsurf/mcp_config.json"]),
         after: "Press the refresh button of its MCP panel, or restart it.",
         notes: &[
@@ -171,7 +171,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::Yes,
-        max_name: alone(64, 0),
+        max_name: Some(alone(64, 0)),
         places: Places {
             macos: &["~/.config/zed/settings.json"],
             linux: &["$XDG_CONFIG_HOME/zed/settings.json", "~/.config/zed/settings.json"],
@@ -196,7 +196,7 @@ pub static HOSTS: &[Host] = &[
         pages: Known::Yes,
         list_changed: Known::No,
         max_tools: None,
-        max_name: after_entry(128, 7),
+        max_name: Some(after_entry(128, 7)),
         places: everywhere(&["$CODEX_HOME/config.toml", "~/.codex/config.toml"]),
         project_file: Some(".codex/config.toml"),
         format: Format::Toml,
@@ -223,7 +223,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(590)),
         pages: Known::No,
         list_changed: Known::Yes,
-        max_name: after_entry(63, 5),
+        max_name: Some(after_entry(63, 5)),
         places: everywhere(&["~/.gemini/settings.json"]),
         project_file: Some(".gemini/settings.json"),
         form: Form::Gemini,
@@ -250,7 +250,7 @@ pub static HOSTS: &[Host] = &[
         list_wait: Some(secs(2)),
         pages: Known::No,
         list_changed: Known::No,
-        max_name: after_entry(64, 2),
+        max_name: Some(after_entry(64, 2)),
         places: Places {
             also_read: &[
                 "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
@@ -281,7 +281,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(290)),
         pages: Known::Yes,
         list_changed: Known::Yes,
-        max_name: after_entry(64, 2),
+        max_name: Some(after_entry(64, 2)),
         places: Places {
             macos: &["~/.config/goose/config.yaml"],
             linux: &["$XDG_CONFIG_HOME/goose/config.yaml", "~/.config/goose/config.yaml"],
@@ -306,7 +306,7 @@ pub static HOSTS: &[Host] = &[
         start_limit: Some(secs(30)),
         pages: Known::Yes,
         list_changed: Known::Yes,
-        max_name: after_entry(64, 1),
+        max_name: Some(after_entry(64, 1)),
         places: Places {
             macos: &["~/.config/opencode/opencode.json", "~/.config/opencode/opencode.jsonc"],
             linux: &[
@@ -343,7 +343,7 @@ pub static HOSTS: &[Host] = &[
         call_limit: Some(secs(55)),
         pages: Known::No,
         list_changed: Known::No,
-        max_name: after_entry(64, 1),
+        max_name: Some(after_entry(64, 1)),
         places: Places {
             also_read: &["~/.continue/config.yaml", "~/.continue/mcpServers/*.yaml", "~/.continue/mcpServers/*.json"],
             ..everywhere(&["~/.continue/mcpServers/hub.yaml"])
