@@ -1,5 +1,6 @@
 //! One client: a request a line, until it goes or takes too long.
 
+use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ const TO_TAKE: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(5);
 /// Lines of the log that are copied at a time.
 const CHUNK: usize = 128;
+/// Between two looks at the log for one that follows it: a write for each line would cost the calls as much as they
+/// cost themselves.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// Serves a client to its end.
 pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite, desk: Desk) {
@@ -55,7 +59,10 @@ pub(super) async fn serve(stream: impl AsyncRead + AsyncWrite, desk: Desk) {
 }
 
 async fn tell(write: &mut (impl AsyncWrite + Unpin), value: &Value) -> io::Result<()> {
-    let text = format!("{value}\n");
+    tell_text(write, &format!("{value}\n")).await
+}
+
+async fn tell_text(write: &mut (impl AsyncWrite + Unpin), text: &str) -> io::Result<()> {
     let told = async {
         write.write_all(text.as_bytes()).await?;
         write.flush().await
@@ -103,19 +110,26 @@ async fn logs(
         news.borrow_and_update();
         let lines = desk.lines.after(last, server, CHUNK);
         let whole = lines.len() < CHUNK;
+        last = lines.last().map_or(last, |line| line.seq);
+        let mut text = String::new();
         for line in lines {
-            last = line.seq;
-            tell(write, &json!({ "line": line })).await.ok()?;
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{}", json!({ "line": line }));
         }
+        tell_text(write, &text).await.ok()?;
         if !whole {
             continue;
         }
         if !follow {
             return Some(Ok(Value::Null));
         }
+        let more = async {
+            tokio::time::sleep(GATHER).await;
+            news.changed().await
+        };
         let mut byte = [0];
         tokio::select! {
-            more = news.changed() => more.ok()?,
+            more = more => more.ok()?,
             // A client that follows says nothing more: whatever comes is its end.
             _ = read.read(&mut byte) => return None,
         }
