@@ -4,6 +4,15 @@
 //! eras of the protocol. With the feature `real-servers`: npm's and PyPI's reference servers, each given one script
 //! directly and through the proxy, and the SDKs of TypeScript and Python and the Inspector as hosts;
 //! `tests/real/install.sh` puts them in place.
+//!
+//! | host | server | eras of host and server | where |
+//! |---|---|---|---|
+//! | `rmcp` | `rmcp` | each with each | `eras`, `sdk` |
+//! | TypeScript SDK, Inspector | `rmcp` | legacy | `clients` |
+//! | PyPI `mcp` | `rmcp` | legacy | `clients` |
+//! | PyPI `fastmcp` | `rmcp` | modern | `clients` |
+//! | ours | npm's `server-everything`, `-filesystem`, `-memory` (TypeScript SDK), PyPI `mcp-server-time` | legacy | `compare` |
+//! | ours | PyPI `mcp`, `fastmcp`, `mcp-server-time` | each with each | `python` |
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "also in the helpers of tests a panic is the right end")]
 
@@ -23,6 +32,9 @@ mod compare;
 #[cfg(feature = "real-servers")]
 #[path = "interop/peer.rs"]
 mod peer;
+#[cfg(feature = "real-servers")]
+#[path = "interop/python.rs"]
+mod python;
 #[cfg(feature = "real-servers")]
 #[path = "interop/script.rs"]
 mod script;

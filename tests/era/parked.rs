@@ -206,7 +206,7 @@ fn a_call_that_ends_with_its_questions_open_leaves_none() {
     m.parks(1);
     m.done(&wire);
     let cancelled = json!({ "jsonrpc": "2.0", "id": 1, "result": { "action": "cancel" } });
-    assert_eq!(m.sent(), [cancelled.clone()], "the server is not left without a word");
+    assert_eq!(m.sent(), [cancelled], "the server is not left without a word");
     // The same while somebody waits.
     let wire = m.call(8, "t").unwrap();
     m.asks(2);

@@ -16,6 +16,8 @@ pub(crate) struct Peer {
     stdin: Option<ChildStdin>,
     inbox: Receiver<Value>,
     last_id: u64,
+    /// It speaks 2026-07-28: no handshake, and questions come as results.
+    modern: bool,
     roots: Value,
     /// Every notification, oldest first.
     pub(crate) heard: Vec<Value>,
@@ -27,21 +29,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts a server and opens the session with every capability that a host of 2025-11-25 may have.
-    pub(crate) fn open(mut command: Command, roots: Value) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (send, inbox) = channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
-                if send.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        let stdin = child.stdin.take();
-        let (heard, asked) = (Vec::new(), Vec::new());
-        let mut peer = Self { child, stdin, inbox, last_id: 0, roots, heard, asked, opened: Value::Null };
+    pub(crate) fn open(command: Command, roots: Value) -> Self {
+        let mut peer = Self::start(command, roots, false);
         peer.opened = peer.request(
             "initialize",
             &json!({
@@ -62,13 +51,61 @@ impl Peer {
         peer
     }
 
+    /// Starts a server that is spoken to as 2026-07-28 has it.
+    pub(crate) fn open_modern(command: Command, roots: Value) -> Self {
+        let mut peer = Self::start(command, roots, true);
+        peer.opened = peer.request("server/discover", &json!({}));
+        peer
+    }
+
+    fn start(mut command: Command, roots: Value, modern: bool) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, inbox) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+                if send.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        let (heard, asked) = (Vec::new(), Vec::new());
+        Self { child, stdin, inbox, last_id: 0, modern, roots, heard, asked, opened: Value::Null }
+    }
+
     /// Sends a notification.
     pub(crate) fn notify(&mut self, method: &str) {
         self.say(&json!({ "jsonrpc": "2.0", "method": method }));
     }
 
-    /// Sends a request; its result, or an object with its `error`.
+    /// Sends a request, and goes through its rounds; its result, or an object with its `error`.
     pub(crate) fn request(&mut self, method: &str, params: &Value) -> Value {
+        let mut params = params.clone();
+        if self.modern {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            let capabilities = json!({ "roots": {}, "sampling": {}, "elicitation": { "form": {}, "url": {} } });
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        }
+        loop {
+            let result = self.exchange(method, &params);
+            if result["resultType"] != "input_required" {
+                return result;
+            }
+            let questions = result["inputRequests"].as_object().into_iter().flatten();
+            let mut answers = serde_json::Map::new();
+            for (key, question) in questions {
+                let asked = question["method"].as_str().unwrap();
+                self.asked.push(json!({ "method": asked, "params": question["params"] }));
+                answers.insert(key.clone(), self.answer(asked, &question["params"]));
+            }
+            params["inputResponses"] = answers.into();
+            params["requestState"] = result["requestState"].clone();
+        }
+    }
+
+    fn exchange(&mut self, method: &str, params: &Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));

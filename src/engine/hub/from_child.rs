@@ -316,7 +316,6 @@ impl Hub {
     }
 
     /// What an answer changes in our own state.
-    #[expect(clippy::too_many_arguments, reason = "one call's answer with everything that may be edited in it")]
     fn note_result(
         &mut self,
         conn: Conn,
