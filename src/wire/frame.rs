@@ -35,10 +35,8 @@ pub struct Framer {
     skimming: Option<Skimmer>,
 }
 
-/// How much room is made when there is too little.
+/// How much room a read is offered at least.
 const READ_ROOM: usize = 64 * 1024;
-/// How much room a read is offered at least: many small reads share one allocation.
-const READ_MIN: usize = 16 * 1024;
 /// A buffer that is full to here without a line end becomes a chunk.
 const CHUNK: usize = 256 * 1024;
 
@@ -61,14 +59,13 @@ impl Framer {
             self.chunks.push(std::mem::take(&mut self.buffer));
             self.scanned = 0;
         }
-        let held = self.buffer.len();
-        if held == 0 && !self.chunks.is_empty() {
-            self.buffer.reserve(CHUNK);
-        } else if self.buffer.capacity() - held < READ_MIN.max(held.min(READ_ROOM)) {
-            self.buffer.reserve(READ_ROOM.max(held.min(CHUNK)));
-        }
-        if held == 0 && self.chunks.is_empty() && self.buffer.capacity() > 2 * READ_ROOM {
-            self.buffer = BytesMut::with_capacity(READ_ROOM);
+        if self.buffer.is_empty() {
+            self.buffer.reserve(if self.chunks.is_empty() { READ_ROOM } else { CHUNK });
+            if self.buffer.capacity() > 2 * READ_ROOM && self.chunks.is_empty() {
+                self.buffer = BytesMut::with_capacity(READ_ROOM);
+            }
+        } else if self.buffer.capacity() - self.buffer.len() < READ_ROOM {
+            self.buffer.reserve(READ_ROOM.max(self.buffer.len().min(CHUNK)));
         }
         &mut self.buffer
     }
