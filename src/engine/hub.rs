@@ -348,7 +348,7 @@ impl Hub {
 
     /// What is to be offered to descriptor 1 next. Empty: nothing waits.
     pub fn host_outbox(&mut self) -> &Outbox<HostTag> {
-        self.out.next()
+        self.out.compose()
     }
 
     /// Descriptor 1 accepted so many bytes.

@@ -142,10 +142,10 @@ pub fn arguments(
     mut known: impl FnMut(&str) -> Option<String>,
     edits: &mut Vec<Edit>,
 ) {
+    static UI: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ui:"));
     if prefix.is_empty() {
         return;
     }
-    static UI: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ui:"));
     let inside = &text[arguments.clone()];
     // A slash may be spelled `\/`, so only what stands before one is looked for.
     let prefixed = || memchr::memchr_iter(b'+', inside).any(|at| inside[..at].ends_with(prefix.as_bytes()));

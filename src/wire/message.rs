@@ -27,6 +27,10 @@ pub struct Envelope {
 
 /// What a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every line is one message, and a box would cost each an allocation"
+)]
 pub enum Line {
     /// One message.
     One(Envelope),

@@ -74,7 +74,7 @@ impl<T: Sent> Turns<T> {
     }
 
     /// What is to be offered to the pipe. It is decided only here, so that what came last has its chance, too.
-    pub fn next(&mut self) -> &Outbox<T> {
+    pub fn compose(&mut self) -> &Outbox<T> {
         while let Some(mut lane) = self.lanes.pop_front() {
             let length = lane.queue.next_length();
             if !self.line.is_empty() && self.line.bytes() + length > LINE {
@@ -160,7 +160,7 @@ mod tests {
 
     /// Lets the pipe take `count` bytes at most with one write; the messages that are whole by it.
     fn write(turns: &mut Turns<Tag>, count: usize) -> Vec<Tag> {
-        let count = count.min(turns.next().bytes());
+        let count = count.min(turns.compose().bytes());
         let mut whole = Vec::new();
         turns.accepted(count, |tag, _, last| whole.extend(last.then_some(tag)));
         whole
@@ -229,7 +229,7 @@ mod tests {
             let mut text = Vec::new();
             let mut total = 0;
             let mut take = |turns: &mut Turns<Tag>, count: usize, order: &mut Vec<Tag>| {
-                let next = turns.next();
+                let next = turns.compose();
                 let count = count.min(next.bytes());
                 let bytes: Vec<u8> = next.front().flatten().copied().collect();
                 text.extend_from_slice(&bytes[..count]);

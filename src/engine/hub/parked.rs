@@ -73,6 +73,7 @@ struct Question {
 
 /// What the next retry gets.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is moved once, to where it is used up")]
 enum End {
     /// The child's answer.
     Answered(Box<Call>, Bytes, Envelope),
