@@ -10,6 +10,7 @@ use crate::load::{Goal, Lane, Outcome, drive};
 use crate::probe;
 use crate::rig::{Rig, Servers, Via};
 use crate::server::filler;
+use crate::watched;
 
 /// What is done once for each round and each way, and what comes of it.
 pub(crate) struct Case {
@@ -85,6 +86,7 @@ pub(crate) fn all(quick: bool) -> Vec<Case> {
     cases.extend(counts(quick).iter().map(|count| start_cached(*count)));
     cases.push(intent(pace));
     cases.push(memory(quick));
+    cases.extend([watched_case("watched", "", quick), watched_case("watched-debug", "level = \"debug\"", quick)]);
     cases
 }
 
@@ -390,6 +392,16 @@ fn intent(pace: Pace) -> Case {
         values.push(costs[1] - costs[0]);
         Ok(values)
     })
+}
+
+fn watched_case(key: &str, log: &'static str, quick: bool) -> Case {
+    let metrics = vec![
+        metric("p50, nobody looks", "µs"),
+        metric("p50, status --watch, top and logs -f", "µs"),
+        judged("watched to not", "×", AtMost(1.05)),
+    ];
+    let lines = if log.is_empty() { "" } else { ", a line of the log for each call" };
+    watched::case(key, &format!("one call at a time while people look on{lines}"), metrics, log, quick)
 }
 
 fn memory(quick: bool) -> Case {

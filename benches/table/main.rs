@@ -34,6 +34,8 @@ mod report;
 mod rig;
 #[cfg(unix)]
 mod server;
+#[cfg(unix)]
+mod watched;
 
 #[cfg(unix)]
 fn main() -> anyhow::Result<()> {

@@ -112,6 +112,28 @@ impl Rig {
         Ok(client)
     }
 
+    /// Starts a session over the proxy, with this in the table `[log]`; also tells where its state is.
+    pub(crate) fn open_with(&self, servers: Servers, log: &str) -> anyhow::Result<(Client, State)> {
+        let state = self.state()?;
+        let mut command = self.proxy_command(servers, &state.0)?;
+        let path = state.0.join("mcp-proxy.toml");
+        let text = fs::read_to_string(&path)?;
+        fs::write(path, format!("{text}[log]\n{log}\n"))?;
+        state.put(&mut command);
+        let mut client = Client::spawn(command, fs::File::create(state.0.join("stderr"))?)?;
+        client.handshake()?;
+        client.list_of(servers.count * servers.tools).with_context(|| state.told())?;
+        Ok((client, state))
+    }
+
+    /// Another command of the proxy's program, beside a session with this state.
+    pub(crate) fn command(&self, state: &State, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.proxy);
+        command.args(words);
+        state.put(&mut command);
+        command
+    }
+
     /// Starts a session. Without a proxy there is one server, however many are asked for; the relay takes two.
     pub(crate) fn spawn(&self, via: Via, servers: Servers, state: &State) -> anyhow::Result<Client> {
         let mut command = match via {
@@ -128,15 +150,7 @@ impl Rig {
             }
             Via::Proxy => self.proxy_command(servers, &state.0)?,
         };
-        for (variable, name) in [
-            ("XDG_STATE_HOME", "state"),
-            ("XDG_CACHE_HOME", "cache"),
-            ("XDG_CONFIG_HOME", "config"),
-            ("XDG_RUNTIME_DIR", "run"),
-        ] {
-            command.env(variable, state.0.join(name));
-        }
-        command.env("HOME", &state.0).env_remove("MCP_PROXY_CONFIG");
+        state.put(&mut command);
         let stderr = fs::File::create(state.0.join("stderr"))?;
         Client::spawn(command, stderr)
     }
@@ -181,6 +195,19 @@ impl Rig {
 // === impl State ===
 
 impl State {
+    /// Has a command keep its things here.
+    fn put(&self, command: &mut Command) {
+        for (variable, name) in [
+            ("XDG_STATE_HOME", "state"),
+            ("XDG_CACHE_HOME", "cache"),
+            ("XDG_CONFIG_HOME", "config"),
+            ("XDG_RUNTIME_DIR", "run"),
+        ] {
+            command.env(variable, self.0.join(name));
+        }
+        command.env("HOME", &self.0).env_remove("MCP_PROXY_CONFIG");
+    }
+
     /// The end of what the process said on its standard error.
     fn told(&self) -> String {
         let told = fs::read_to_string(self.0.join("stderr")).unwrap_or_default();
