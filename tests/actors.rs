@@ -73,8 +73,8 @@ async fn a_message_may_come_byte_by_byte_and_many_at_once() {
         a.write(&[byte]).await;
     }
     assert_eq!(text_of(&proxy.answer().await), "é\u{2028}");
-    let many: String = (10..60).map(|id| format!("{}\n", call(id, "a", &id.to_string()))).collect();
-    proxy.write(many.as_bytes()).await;
+    let many: Vec<_> = (10..60).map(|id| call(id, "a", &id.to_string()).to_string() + "\n").collect();
+    proxy.write(many.concat().as_bytes()).await;
     let mut answers = String::new();
     for _ in 10..60 {
         let request = a.hear().await;
@@ -145,7 +145,8 @@ async fn a_host_that_does_not_read_loses_nothing() {
     for id in 2..12 {
         proxy.say(&call(id, "a", "")).await;
     }
-    let child = tokio::spawn(async move {
+    let mut child = tokio::task::JoinSet::new();
+    child.spawn(async move {
         for _ in 2..12 {
             let request = a.hear().await;
             a.say(&result(&request, &much)).await;
@@ -153,12 +154,12 @@ async fn a_host_that_does_not_read_loses_nothing() {
         a
     });
     tokio::time::sleep(secs(30)).await;
-    assert!(!child.is_finished(), "all was taken from the child although nobody read it");
+    assert!(child.try_join_next().is_none(), "all was taken from the child although nobody read it");
     for id in 2..12 {
         let answer = proxy.answer().await;
         assert_eq!((&answer["id"], text_of(&answer).len()), (&json!(id), 1 << 20));
     }
-    child.await.unwrap();
+    child.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

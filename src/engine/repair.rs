@@ -430,7 +430,7 @@ mod tests {
         let removed = Fix::MemberRemoved;
         let tool = |members: &str| format!(r#"{{"name":"x","inputSchema":{{"type":"object"}},{members}}}"#);
         for (members, expected, fixes) in [
-            (r#""title":null"#, r#""#, vec![removed("title")]),
+            (r#""title":null"#, "", vec![removed("title")]),
             (r#""title":"t","icons":null,"_meta":null"#, r#","title":"t""#, vec![removed("icons"), removed("_meta")]),
             (
                 r#""annotations":{"title":null,"readOnlyHint":true,"idempotentHint":"yes"}"#,

@@ -86,7 +86,12 @@ pub fn expand(server: &config::Server, config_path: &Path, shelf: &Shelf) -> Exp
 
 impl Starter {
     /// Starts through `spawner`; `first` is what [`first`] gave.
-    pub fn new(spawner: Arc<dyn Start>, shelf: Shelf, config_path: Arc<Path>, first: BTreeMap<String, Expanded>) -> Self {
+    pub fn new(
+        spawner: Arc<dyn Start>,
+        shelf: Shelf,
+        config_path: Arc<Path>,
+        first: BTreeMap<String, Expanded>,
+    ) -> Self {
         Self { spawner, shelf, config_path, first, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 

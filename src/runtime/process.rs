@@ -52,10 +52,13 @@ pub struct Spawn {
 /// A future on the heap, as a trait object's method gives it.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// A server that runs, and our ends of its pipes; or why it does not.
+pub type Begun = Result<(Box<dyn Life>, Pipes), SpawnError>;
+
 /// Whoever starts servers.
 pub trait Start: fmt::Debug + Send + Sync {
     /// Starts a server and tells when its command runs, or the reason why it does not.
-    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Result<(Box<dyn Life>, Pipes), SpawnError>>;
+    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Begun>;
 }
 
 /// A started server, to be ended with [`Life::ladder`], also after the leader's exit.
@@ -167,7 +170,7 @@ pub(super) fn fault_of_environment() -> Option<Fault> {
 }
 
 impl Start for Spawner {
-    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Result<(Box<dyn Life>, Pipes), SpawnError>> {
+    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Begun> {
         Box::pin(async {
             let (process, pipes) = self.spawn(plan).await?;
             Ok((Box::new(process) as Box<dyn Life>, pipes))

@@ -10,7 +10,7 @@ use mcp_proxy::engine::hub::{Clock, Entropy, Hub};
 use mcp_proxy::engine::outcome::UnixMs;
 use mcp_proxy::runtime::desk::Desk;
 use mcp_proxy::runtime::launch::Starter;
-use mcp_proxy::runtime::process::{Exit, Later, Life, Pipes, Spawn, SpawnError, Start};
+use mcp_proxy::runtime::process::{Begun, Exit, Later, Life, Pipes, Spawn, Start};
 use mcp_proxy::runtime::pump::{Parts, Pump};
 use mcp_proxy::runtime::shelf::Shelf;
 use mcp_proxy::runtime::stdio::{PipeIn, PipeOut};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 /// Much longer than any limit in these tests; under the held clock it costs nothing.
 const PATIENCE: Duration = secs(24 * 3600);
@@ -34,7 +35,7 @@ pub struct Proxy {
     early: Vec<Child>,
     /// Notifications that came before an answer.
     pub told: Vec<Value>,
-    pump: tokio::task::JoinHandle<()>,
+    pump: JoinSet<()>,
 }
 
 /// The server's side of one life.
@@ -107,13 +108,15 @@ impl Proxy {
             signals: None,
             events,
         });
+        let mut running = JoinSet::new();
+        running.spawn(pump.run());
         let mut proxy = Self {
             input: Some(host_in),
             output: Some(BufReader::with_capacity(1 << 16, host_out)),
             starts,
             early: Vec::new(),
             told: Vec::new(),
-            pump: tokio::spawn(pump.run()),
+            pump: running,
         };
         let client = json!({"name": "t", "version": "1"});
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
@@ -202,8 +205,8 @@ impl Proxy {
         self.output = None;
     }
 
-    pub async fn ended(self) {
-        within("the end", self.pump).await.unwrap();
+    pub async fn ended(mut self) {
+        within("the end", self.pump.join_next()).await.unwrap().unwrap();
     }
 }
 
@@ -247,7 +250,7 @@ impl Child {
 // === impl Stage ===
 
 impl Start for Stage {
-    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Result<(Box<dyn Life>, Pipes), SpawnError>> {
+    fn start<'a>(&'a self, plan: &'a Spawn) -> Later<'a, Begun> {
         Box::pin(async {
             let ((our_in, stdin), (stdout, our_out), (stderr, our_err)) = (pipe(), pipe(), pipe());
             let (exit, exited) = watch::channel(None);
