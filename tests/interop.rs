@@ -8,11 +8,12 @@
 //! | host | server | eras of host and server | where |
 //! |---|---|---|---|
 //! | `rmcp` | `rmcp` | each with each | `eras`, `sdk` |
-//! | TypeScript SDK, Inspector | `rmcp` | legacy | `clients` |
+//! | TypeScript SDK 1, Inspector | `rmcp` | legacy | `clients` |
+//! | TypeScript SDK 2 | `rmcp` | each with each, but for a legacy host before a modern server | `clients` |
 //! | PyPI `mcp` | `rmcp` | legacy | `clients` |
 //! | PyPI `fastmcp` | `rmcp` | modern | `clients` |
 //! | ours | npm's `server-everything`, `-filesystem`, `-memory` (TypeScript SDK), PyPI `mcp-server-time` | legacy | `compare` |
-//! | ours | PyPI `mcp`, `fastmcp`, `mcp-server-time` | each with each | `python` |
+//! | ours | PyPI `mcp`, `fastmcp`, `mcp-server-time`, TypeScript SDK 2 | each with each | `native` |
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "also in the helpers of tests a panic is the right end")]
 
@@ -30,11 +31,11 @@ mod clients;
 #[path = "interop/compare.rs"]
 mod compare;
 #[cfg(feature = "real-servers")]
+#[path = "interop/native.rs"]
+mod native;
+#[cfg(feature = "real-servers")]
 #[path = "interop/peer.rs"]
 mod peer;
-#[cfg(feature = "real-servers")]
-#[path = "interop/python.rs"]
-mod python;
 #[cfg(feature = "real-servers")]
 #[path = "interop/script.rs"]
 mod script;

@@ -89,6 +89,22 @@ fn the_typescript_sdk_is_served() {
     assert_eq!(told["updated"], "notes+note:///1");
 }
 
+/// Of the second generation, in both eras; before a legacy server a modern host is asked by results.
+#[test]
+fn the_second_typescript_sdk_is_served() {
+    for (era, protocol) in [("legacy", "2025-11-25"), ("modern", "2026-07-28")] {
+        let mut node = Command::new("node");
+        node.env("ERA", era);
+        let told = script(node, "client_v2.mjs", &Place::of_examples_in("legacy"));
+        assert_eq!(told["protocol"], protocol);
+        check_common(&told);
+        check_questions(&told);
+    }
+    let mut node = Command::new("node");
+    node.env("ERA", "modern");
+    check_common(&script(node, "client_v2.mjs", &Place::of_examples_in("modern")));
+}
+
 #[test]
 fn the_python_sdk_is_served() {
     let told = script(Command::new(installed("venv/bin/python")), "client_mcp.py", &Place::of_examples());

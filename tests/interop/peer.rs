@@ -101,7 +101,10 @@ impl Peer {
                 answers.insert(key.clone(), self.answer(asked, &question["params"]));
             }
             params["inputResponses"] = answers.into();
-            params["requestState"] = result["requestState"].clone();
+            match result.get("requestState") {
+                Some(state) => params["requestState"] = state.clone(),
+                None => drop(params.as_object_mut().and_then(|params| params.remove("requestState"))),
+            }
         }
     }
 

@@ -20,7 +20,15 @@ impl Place {
 
     /// Both examples.
     pub(crate) fn of_examples() -> Self {
-        let server = |name: &str| format!("[servers.{name}]\ncommand = {:?}\n", example(name).display().to_string());
+        Self::of_examples_in("auto")
+    }
+
+    /// The same, each spoken to in the era that `protocol` says.
+    pub(crate) fn of_examples_in(protocol: &str) -> Self {
+        let server = |name: &str| {
+            let command = example(name).display().to_string();
+            format!("[servers.{name}]\ncommand = {command:?}\nprotocol = {protocol:?}\n")
+        };
         Self::new(&(server("notes") + &server("clock")))
     }
 

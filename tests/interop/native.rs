@@ -1,5 +1,6 @@
-//! PyPI's servers in both eras, before hosts of both: each cell beside the native pair.
+//! Servers of others that speak both eras, before hosts of both: each cell beside the native pair.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::script::{Names, Story};
 /// How long a server may take to come up; each starts an interpreter and some hundred modules.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// What is done with the two servers of ours around PyPI's `mcp` and `fastmcp`. `greet` asks a person.
+/// What is done with the servers of ours around PyPI's `mcp` and `fastmcp` and the TypeScript SDK. `greet` asks a
+/// person.
 fn scripted(peer: &mut Peer, names: &Names) -> Story {
     let mut story = lists(peer);
     for (tool, arguments) in [
@@ -109,11 +111,10 @@ fn run(command: Command, modern: bool, names: &Names, native: Option<&Story>, sc
 
 /// `asks`: the step that a server can do in the era of the handshake alone; it is as the server's era has it.
 #[track_caller]
-fn check(program: &str, args: &[&str], asks: &str, script: Script) {
+fn check(program: &Path, args: &[&str], asks: &str, script: Script) {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let program = installed(program);
     let direct = |modern| {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command.args(&args);
         run(command, modern, &Names(None), None, script)
     };
@@ -149,15 +150,22 @@ fn ours(name: &str) -> String {
 
 #[test]
 fn a_server_of_the_python_sdk_is_the_same_in_both_eras() {
-    check("venv/bin/python", &[&ours("server_mcp.py")], "greet", scripted);
+    check(&installed("venv/bin/python"), &[&ours("server_mcp.py")], "greet", scripted);
 }
 
 #[test]
 fn a_server_of_fastmcp_is_the_same_in_both_eras() {
-    check("venv/bin/python", &[&ours("server_fastmcp.py")], "greet", scripted);
+    check(&installed("venv/bin/python"), &[&ours("server_fastmcp.py")], "greet", scripted);
+}
+
+/// It asks by results, and its SDK makes a request of them where the host knows none.
+#[test]
+fn a_server_of_the_second_typescript_sdk_is_the_same_in_both_eras() {
+    let packages = installed(".").display().to_string();
+    check(Path::new("node"), &[&ours("server_v2.mjs"), &packages], "nothing", scripted);
 }
 
 #[test]
 fn mcp_server_time_is_the_same_in_both_eras() {
-    check("venv/bin/mcp-server-time", &["--local-timezone=UTC"], "nothing", of_time);
+    check(&installed("venv/bin/mcp-server-time"), &["--local-timezone=UTC"], "nothing", of_time);
 }
