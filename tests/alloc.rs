@@ -21,9 +21,9 @@ const WRITTEN_DOWN: u64 = 6;
 /// The same of a read-only call where a side is modern: host, server, allocations. Two legacy sides pay nothing of it.
 const CELLS: [(Era, Era, u64); 4] = [
     (Era::Legacy, Era::Legacy, READ_ONLY),
-    (Era::Legacy, Era::Modern, 32),
-    (Era::Modern, Era::Legacy, 18),
-    (Era::Modern, Era::Modern, 26),
+    (Era::Legacy, Era::Modern, 31),
+    (Era::Modern, Era::Legacy, 17),
+    (Era::Modern, Era::Modern, 25),
 ];
 const CALLS: u64 = 1000;
 

@@ -171,6 +171,21 @@ fn round_trip(host: &str, text: &str, replace: bool) {
 }
 
 #[test]
+fn a_server_that_was_renamed_in_our_file_does_not_cost_the_host_its_own() {
+    let home = Home::new();
+    let file = home.host_file("cursor");
+    let text = r#"{"mcpServers": {"one": {"command": "one"}, "two": {"command": "two"}}}"#;
+    write(&file, text);
+    assert_eq!(home.install(place("cursor"), true).code, Ok(0));
+    let config = home.path("mcp-proxy.toml");
+    let renamed = fs::read_to_string(&config).expect("read").replace("[servers.two]", "[servers.second]");
+    fs::write(&config, renamed + "\n[servers.three]\ncommand = \"three\"\n").expect("written");
+    let told = home.uninstall(place("cursor"));
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    assert_eq!(fs::read_to_string(&file).expect("read"), text, "{}", told.err);
+}
+
+#[test]
 fn a_file_that_somebody_changed_since_loses_only_our_entry() {
     for (host, text) in samples().into_iter().filter(|(_, text)| !text.is_empty()) {
         let home = Home::new();

@@ -100,12 +100,16 @@ fn read(args: &ImportArgs, around: &Surroundings, own: &Path) -> anyhow::Result<
     .map_err(anyhow::Error::msg)
 }
 
-/// Keeps the secrets in the system's keyring. One that can't be kept is told, not fatal: it can be set by hand.
+/// Keeps the secrets in the system's keyring, before anything is written that refers to them.
 pub(super) fn store_secrets(rendered: &Rendered, err: &mut dyn Write) -> anyhow::Result<()> {
     for secret in &rendered.secrets {
         match config::keyring_set(&secret.name, secret.reveal().to_owned()) {
             Ok(()) => writeln!(err, "Kept {} in the keyring.", secret.name)?,
-            Err(error) => writeln!(err, "Could not keep {} in the keyring: {error}. Set it by hand.", secret.name)?,
+            Err(error) => bail!(
+                "{} can't be kept in the keyring: {error}; no file was written. Without --keyring the configuration refers \
+                 to environment variables instead",
+                secret.name
+            ),
         }
     }
     Ok(())

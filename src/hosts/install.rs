@@ -476,7 +476,8 @@ impl Request<'_> {
         (again("").as_deref() == Some(text)).then_some((None, None))
     }
 
-    /// Whether all these servers of a copy are in our file.
+    /// Whether servers of a copy were moved into our file, and not removed by a person: some of them are there. Not all
+    /// need be, for in our file a person may rename or remove them.
     fn were_moved(&self, path: &Path, before: &str, entry: &Value, names: &[String]) -> bool {
         let own = Path::new(&self.entry.command);
         let Ok(import) = import::from_text(before, path, Some(self.host), self.around, Some(own)) else { return false };
@@ -490,7 +491,7 @@ impl Request<'_> {
         let text = std::fs::read_to_string(chosen.unwrap_or(&self.config)).unwrap_or_default();
         let config = super::read::parse(&text, super::read::Syntax::Toml).unwrap_or_default();
         let Some(table) = config.get("servers").and_then(Value::as_object) else { return false };
-        names.iter().all(|name| {
+        names.iter().any(|name| {
             let key = import.servers.iter().find(|server| server.original == *name).map(|server| &server.key);
             match key {
                 Some(key) => table.keys().any(|other| other.starts_with(key.as_str())),
