@@ -380,6 +380,9 @@ mod tests {
     fn filters_choose() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(unknown(&dir.path().join("none"), &["--json"]), Ok("[]\n".into()));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(unknown(&file, &[]).is_err(), "what is no directory is no empty ledger");
         assert_eq!(unknown(dir.path(), &[]), Ok("No call has an unknown outcome.\n".into()));
         fill(dir.path());
         for (args, expected) in [

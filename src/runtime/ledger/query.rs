@@ -32,7 +32,8 @@ impl Db {
     /// # Errors
     /// As [`Db::open`].
     pub fn open_existing(dir: &Path) -> Result<Option<Self>, LedgerError> {
-        if !dir.is_dir() {
+        // What is there and is no directory is a fault, and no empty ledger.
+        if dir.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
         let mut db = Self::open(dir)?;
