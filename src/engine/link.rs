@@ -139,10 +139,8 @@ pub enum Purpose {
     Discover,
     /// Its shared `subscriptions/listen`.
     Listen,
-    /// A watch that a modern host's listen asks for.
+    /// A watch that listens of a modern host ask for.
     Watch {
-        /// That listen.
-        listen: HostId,
         /// The child's own URI.
         own: String,
     },

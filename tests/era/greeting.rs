@@ -101,6 +101,28 @@ fn servers_are_greeted_as_the_protocol_has_it() {
     check(MODERN, "strict_first", &["server/discover", "initialize"], 2);
 }
 
+/// Two streams want a resource of a server that is known from the cache, is still being started, and lets nobody watch.
+#[test]
+fn what_a_starting_server_refuses_is_honoured_by_no_stream() {
+    let place = Place::new().server("c", "slowinit=500 error:resources/subscribe=-32601");
+    let mut host = place.start();
+    host.open(MODERN);
+    host.wait_for_tool("c__echo");
+    drop(host);
+    let mut host = place.start();
+    host.open(MODERN);
+    let wanted = json!({ "notifications": { "resourceSubscriptions": ["c+mem:///hello"] } });
+    host.request("subscriptions/listen", wanted.clone());
+    host.request("subscriptions/listen", wanted);
+    for _ in 0..2 {
+        let acknowledged = host.notification("notifications/subscriptions/acknowledged");
+        assert_eq!(acknowledged["params"]["notifications"], json!({}), "{acknowledged}");
+    }
+    host.call("c__echo", json!({}));
+    assert_eq!(place.sent("c", "resources/subscribe"), 1);
+    assert_eq!(host.notifications("notifications/resources/updated"), [json!(null); 0]);
+}
+
 #[test]
 fn streams_are_apart_and_say_what_was_asked_for() {
     for flags in ["", "modern=only"] {

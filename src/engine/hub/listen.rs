@@ -64,13 +64,17 @@ impl Hub {
             if self.watchers(&key) == 0 {
                 fresh.push(key.clone());
             }
+            // What another stream waits for is not known to this one either.
+            let waiting =
+                self.session.listens.values().filter(|other| other.until.is_some() && other.uris.contains_key(&key));
+            listen.asked.extend(waiting.flat_map(|other| &other.asked).filter(|(asked, _)| *asked == key.0));
             listen.uris.insert(key, uri.to_owned());
         }
         listen.tasks = self.tasks_named(filter.get("taskIds"));
         let tasks: Vec<(ServerId, String)> = listen.tasks.keys().cloned().collect();
         self.session.listens.insert(request.id.clone(), listen);
         for (server, own) in fresh {
-            self.watch_for(now, &request.id, server, &own);
+            self.watch_for(now, server, &own);
         }
         for (server, own) in tasks {
             self.watch_task(now, &request.id, server, &own);
@@ -104,18 +108,17 @@ impl Hub {
             }
             return;
         }
-        let mut asked = BTreeSet::new();
-        let waiting: Vec<(HostId, String)> = self
+        let waiting: BTreeSet<String> = self
             .session
             .listens
-            .iter()
-            .filter(|(_, listen)| listen.until.is_some())
-            .flat_map(|(id, listen)| listen.uris.keys().map(move |(server, own)| (id, *server, own)))
-            .filter(|(_, server, own)| *server == conn.server && asked.insert((*own).clone()))
-            .map(|(id, _, own)| (id.clone(), own.clone()))
+            .values()
+            .filter(|listen| listen.until.is_some())
+            .flat_map(|listen| listen.uris.keys())
+            .filter(|(server, _)| *server == conn.server)
+            .map(|(_, own)| own.clone())
             .collect();
-        for (id, own) in waiting {
-            self.watch_for(now, &id, conn.server, &own);
+        for own in waiting {
+            self.watch_for(now, conn.server, &own);
         }
         let ids: Vec<HostId> = self.session.listens.keys().cloned().collect();
         for id in ids {
@@ -129,29 +132,41 @@ impl Hub {
             + self.session.listens.values().filter(|listen| listen.uris.contains_key(key)).count()
     }
 
-    fn watch_for(&mut self, now: Instant, id: &HostId, server: ServerId, own: &str) {
+    fn watch_for(&mut self, now: Instant, server: ServerId, own: &str) {
         let until = now + ACKNOWLEDGE;
         let Some((conn, era)) = self.child_mut(server).ready_link().map(|link| (link.conn, link.era)) else { return };
         let params = json!({ "uri": own }).to_string();
         let asked = if era == Era::Modern {
             self.listen_at_child(conn)
         } else {
-            let purpose = Purpose::Watch { listen: id.clone(), own: own.to_owned() };
+            let purpose = Purpose::Watch { own: own.to_owned() };
             self.ask_child(conn, Method::Subscribe, Some(&params), purpose, Some(until))
         };
-        if let (Some(wire), Some(listen)) = (asked, self.session.listens.get_mut(id)) {
-            listen.asked.insert((server, wire));
+        let Some(wire) = asked else { return };
+        // The answer is for all that wait for it.
+        let key = (server, own.to_owned());
+        for listen in self.session.listens.values_mut().filter(|listen| listen.until.is_some()) {
+            if listen.uris.contains_key(&key) {
+                listen.asked.insert((server, wire));
+            }
         }
     }
 
-    /// A child answered a watch that a listen asked for.
-    pub(super) fn watch_answered(&mut self, conn: Conn, wire: WireId, id: &HostId, own: &str, well: bool) {
-        let Some(listen) = self.session.listens.get_mut(id) else { return };
-        listen.asked.remove(&(conn.server, wire));
-        if !well {
-            listen.uris.remove(&(conn.server, own.to_owned()));
+    /// A child answered a watch that listens asked for.
+    pub(super) fn watch_answered(&mut self, conn: Conn, wire: WireId, own: &str, well: bool) {
+        let mut heard = Vec::new();
+        for (id, listen) in &mut self.session.listens {
+            if !listen.asked.remove(&(conn.server, wire)) {
+                continue;
+            }
+            if !well {
+                listen.uris.remove(&(conn.server, own.to_owned()));
+            }
+            heard.push(id.clone());
         }
-        self.acknowledge_if_known(id);
+        for id in heard {
+            self.acknowledge_if_known(&id);
+        }
     }
 
     fn acknowledge_if_known(&mut self, id: &HostId) {

@@ -253,7 +253,7 @@ impl Hub {
             Purpose::Gather(number) => self.gathered(now, conn, number, Some(&line.slice(result))),
             Purpose::Discover => self.discovered_child(now, conn, &line[result]),
             Purpose::Listen => self.child_stream_over(now, conn, wire, false),
-            Purpose::Watch { listen, own } => self.watch_answered(conn, wire, &listen, &own, true),
+            Purpose::Watch { own } => self.watch_answered(conn, wire, &own, true),
             Purpose::Ping
             | Purpose::Restore
             | Purpose::Call(_)
@@ -279,7 +279,7 @@ impl Hub {
             Purpose::Gather(number) => self.gathered(now, conn, *number, None),
             Purpose::Discover => self.probe_failed(now, conn, code, what),
             Purpose::Listen => self.child_stream_over(now, conn, wire, code == Some(-32601)),
-            Purpose::Watch { listen, own } => self.watch_answered(conn, wire, listen, own, false),
+            Purpose::Watch { own } => self.watch_answered(conn, wire, own, false),
             Purpose::Ping => {
                 if code.is_none() || code == Some(-32601) {
                     self.child_mut(conn.server).no_ping = true;
