@@ -364,8 +364,9 @@ fn end(server: &Server, call: &Call) -> Reply {
             Reply::None
         }
         "close_stdin" => {
-            server.finish(&call.id, Reply::text("closed"));
+            // First, for a call after the answer would still find the pipe open, and be lost in it.
             process::close_stdin();
+            server.finish(&call.id, Reply::text("closed"));
             process::forever()
         }
         "stop_reading" => {
