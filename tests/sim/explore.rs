@@ -49,6 +49,11 @@ pub fn ready() -> World {
     settle(&mut world);
     world.apply(&Act::Initialized);
     world.apply(&Act::List("tools"));
+    at_rest(world)
+}
+
+/// The world when all that was begun in it is done.
+fn at_rest(mut world: World) -> World {
     settle(&mut world);
     while world.tick() {
         settle(&mut world);
@@ -64,12 +69,7 @@ fn ready_modern() -> World {
     world.modern = true;
     world.apply(&Act::Initialize(0));
     world.apply(&Act::List("tools"));
-    settle(&mut world);
-    while world.tick() {
-        settle(&mut world);
-    }
-    assert!(world.hub.open_work().is_empty());
-    world
+    at_rest(world)
 }
 
 /// What can happen next, with what is left then. `busy`: something happens without a fault or time.
