@@ -56,6 +56,8 @@ fn the_answer_comes_before_the_process_ends() {
     let mut host = Setup::new().server_with("a", &["ledger"], "").open();
     host.names("tools");
     assert_eq!(host.call("a__ledger", r#"{"crash":"after_reply"}"#).text(), "written");
+    // A call that goes into its pipe before that would be lost with it.
+    host.status_until("a", "its end is known", |status| !status["lastExit"].is_null());
     assert_eq!(host.call("a__echo", "{}").text(), "{}");
     assert_eq!(rows(&host), Vec::<Value>::new());
 }
