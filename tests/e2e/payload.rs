@@ -1,8 +1,9 @@
 //! Payload: what need not change is the same bytes on the other side (F33–F36).
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Setup, raw_elements, raw_member};
+use crate::harness::{Setup, kill, raw_elements, raw_member};
 
 /// A catalog whose entries have every field of 2025-11-25 and some of the future, in an odd order and spelling.
 const TOOL: &str = r##"{"x_first":{"a":[1.0,{"b":null,"a":-0}]}, "name":"full","title":"T é","description":"d \u00e9 \/ é","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","$defs":{"N":{"type":["string","null"]}},"type":"object","properties":{"a":{"$ref":"#/$defs/N"},"b":{"oneOf":[{"const":1e400},{"enum":["x"]}]},"c":true,"d":{"format":"uri","default":9007199254740993}},"additionalProperties":false,"required":[]},"outputSchema":{"type":"object","x":false},"annotations":{"title":"A","readOnlyHint":false,"destructiveHint":false,"x_hint":0.10},"icons":[{"src":"data:image/png;base64,AA==","sizes":["48x48"],"x":1}],"execution":{"taskSupport":"forbidden"},"_meta":{"x/deep":{"y":[{"z":[[]]}]},"traceparent":"00"},"x_future":null}"##;
@@ -160,6 +161,28 @@ fn repairs_save_what_can_be_saved_and_cost_nobody_else_anything() {
     let status = host.status("a");
     assert!(status["repairs"].as_u64().unwrap() >= 6, "{status:#}");
     assert_eq!(host.status("b")["repairs"], 0);
+    // Told once, though each kind that came made the whole anew, and not again by the next life.
+    kill(host.pids("a")[0], Signal::KILL);
+    host.status_until("a", "the next life", |status| status["generation"] == 2 && status["state"] == "ready");
+    host.settle();
+    let log = host.stderr();
+    for name in ["noschema", "notype", "badschema"] {
+        let told = log.lines().filter(|line| line.contains("repaired") && line.ends_with(&format!("name={name}")));
+        assert_eq!(told.count(), 1, "{name}\n{log}");
+    }
+}
+
+#[test]
+fn a_thousand_repairs_do_not_flood_the_log() {
+    let tools: Vec<Value> = (0..1000).map(|number| json!({ "name": format!("t{number}") })).collect();
+    let catalog = json!({ "tools": tools }).to_string();
+    let mut host = Setup::new().server("a", "only catalog=CATALOG").open_with_catalog(&catalog);
+    host.settle();
+    assert_eq!(host.status("a")["repairs"], 1000);
+    host.logged("more entries were repaired");
+    let log = host.stderr();
+    assert_eq!(log.lines().filter(|line| line.contains("repaired:")).count(), 20, "{log}");
+    assert!(log.contains("more=980"), "{log}");
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Lists for the host, and word of their changes (`DESIGN.md` chapter 9).
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::Hub;
 use super::from_host::Request;
-use crate::engine::catalog::{self, Changed, PageError};
+use crate::engine::catalog::{self, Changed, PageError, Part};
 use crate::engine::child::{Child, ServerId};
 use crate::engine::era;
 use crate::engine::listing::Kind;
+use crate::engine::repair::Repair;
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::HostId;
@@ -18,6 +20,9 @@ use crate::wire::method::{Method, Revision};
 
 /// Changes of one kind within this time are announced once.
 const COALESCE: Duration = Duration::from_millis(50);
+
+/// At most so many repairs of one catalog are logged one by one.
+const REPAIRS_TOLD: usize = 20;
 
 /// The kinds of announcement.
 const ANNOUNCED: [(Method, &[Kind]); 3] = [
@@ -126,9 +131,7 @@ impl Hub {
         let child = self.child(id);
         let part =
             std::sync::Arc::new(catalog::build_part(&self.naming, &child.config, &child.listing, self.render_class()));
-        for repair in part.repairs() {
-            tracing::warn!(server = %child.config.key, kind = repair.kind.noun(), name = %repair.name, "repaired: {}", repair.what);
-        }
+        tell_repairs(&child.config.key, child.part.as_deref(), &part);
         self.child_mut(id).part = Some(std::sync::Arc::clone(&part));
         let Some(position) = self.position(id) else { return };
         let changed = self.catalog.set(position, part);
@@ -201,5 +204,17 @@ impl Hub {
         } else if self.session.is_opened() && !self.session.held.iter().any(|(_, held)| held == text.as_bytes()) {
             self.session.held.push((None, Bytes::copy_from_slice(text.as_bytes())));
         }
+    }
+}
+
+/// Logs each repair that the part before had not: what one kind adds is built with all others, and again in each life.
+fn tell_repairs(server: &str, before: Option<&Part>, part: &Part) {
+    let known: HashSet<&Repair> = before.into_iter().flat_map(Part::repairs).collect();
+    let new: Vec<&Repair> = part.repairs().iter().filter(|repair| !known.contains(repair)).collect();
+    for repair in new.iter().take(REPAIRS_TOLD) {
+        tracing::warn!(%server, kind = repair.kind.noun(), name = %repair.name, "repaired: {}", repair.what);
+    }
+    if let Some(more) = new.len().checked_sub(REPAIRS_TOLD).filter(|more| *more > 0) {
+        tracing::warn!(%server, more, "more entries were repaired; `mcp-proxy check --start` lists them all");
     }
 }
