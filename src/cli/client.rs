@@ -3,7 +3,7 @@
 //! It speaks to the proxy as any host does, over a pair of pipes, so that what these commands show is what a host
 //! would get.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -41,15 +41,22 @@ pub enum Reply {
 
 /// How the servers are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Starts {
+pub enum Starts<'a> {
     /// All, and what they say counts.
     All,
+    /// As if the configuration had this one alone.
+    One(&'a str),
     /// Those that are needed; the rest is known from the cache.
     Needed,
 }
 
 /// Time after which work shows itself on a terminal.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
+/// What a command says of its own accord. Why a server did not start is left to the command: it knows whether that
+/// matters to what was asked for.
+const QUIET: &str = "error,mcp_proxy::engine=off,mcp_proxy::runtime::proxy=off";
+/// Characters of a reason that is told in one line.
+const REASON: usize = 160;
 
 /// Runs `work` with a session, and ends the proxy in order after it.
 ///
@@ -57,7 +64,7 @@ const SHOWN_AFTER: Duration = Duration::from_millis(500);
 /// The configuration can't be used, or what `work` says.
 pub fn with<T>(
     global: &Global,
-    starts: Starts,
+    starts: Starts<'_>,
     what: &str,
     work: impl AsyncFnOnce(&mut Client) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -66,7 +73,11 @@ pub fn with<T>(
     // The log of a command is for its faults; the file of the running proxies stays theirs.
     loaded.config.log.file = None;
     if loaded.config.log.level == "info" {
-        loaded.config.log.level = "error".into();
+        loaded.config.log.level = QUIET.into();
+    }
+    if let Starts::One(name) = starts {
+        loaded.config.servers.retain(|server| server.key == name);
+        loaded.broken.retain(|broken| broken.key == name);
     }
     let _log = log::init(&loaded.config.log, shelf.clone())?;
     let slowest = loaded.config.servers.iter().map(|server| server.start_timeout).max().unwrap_or_default();
@@ -102,6 +113,37 @@ pub fn with<T>(
     });
     runtime.shutdown_background();
     result
+}
+
+/// One line on stderr for each server of a status that is not up and that `matters`. Whether there was one.
+///
+/// # Errors
+/// Standard error is closed.
+pub fn tell_missing(status: &Value, matters: impl Fn(&Value) -> bool) -> std::io::Result<bool> {
+    let mut told = false;
+    let servers = status["servers"].as_array().into_iter().flatten();
+    for server in servers.filter(|server| server["state"] != "ready" && matters(server)) {
+        let name = server["name"].as_str().unwrap_or_default();
+        let what = if server["startMs"].is_null() { "did not start" } else { "is not up" };
+        let why = server["lastError"].as_str().unwrap_or("it is not ready yet");
+        writeln!(
+            std::io::stderr(),
+            "mcp-proxy: server {name} {what}: {}; `mcp-proxy doctor {name}` says more",
+            brief(why)
+        )?;
+        told = true;
+    }
+    Ok(told)
+}
+
+/// The first part of a reason: what follows it is where was looked, and the remedy.
+fn brief(why: &str) -> String {
+    let first = why.lines().next().unwrap_or_default();
+    let first = first.split("; ").next().unwrap_or_default();
+    match first.char_indices().nth(REASON) {
+        Some((end, _)) => format!("{}…", &first[..end]),
+        None => first.to_owned(),
+    }
 }
 
 /// Shows that something is being waited for, on a terminal and after a moment.
@@ -189,4 +231,18 @@ struct Answer<'a> {
     result: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_in_one_line() {
+        let check = |why: &str, told: &str| assert_eq!(brief(why), told, "{why}");
+        check("the command \"x\" was not found; looked in /a, /b; install it", "the command \"x\" was not found");
+        check("its process ended (exit code 3)", "its process ended (exit code 3)");
+        check("Traceback\n  in line 3", "Traceback");
+        check(&"ä".repeat(REASON + 1), &format!("{}…", "ä".repeat(REASON)));
+    }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -21,10 +22,13 @@ use crate::runtime::shelf::Shelf;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   mcp-proxy doctor
+  mcp-proxy doctor github
   mcp-proxy doctor --json
 
-It starts every server. Exit code 0: all is well; 1: something needs a person.")]
+It starts every server, or the one that is named. Exit code 0: all is well; 1: something needs a person.")]
 pub struct DoctorArgs {
+    /// Only this server, and no host
+    server: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,7 +40,11 @@ pub struct DoctorArgs {
 /// The configuration can't be used.
 pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let loaded = run::load(global)?;
-    let (health, catalog) = client::with(global, Starts::All, "starting the servers", async |client| {
+    let starts = match &args.server {
+        Some(name) => Starts::One(known(&loaded, name)?),
+        None => Starts::All,
+    };
+    let (health, catalog) = client::with(global, starts, "starting the servers", async |client| {
         client.open().await?;
         for method in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
             client.ask(method, "{}").await?;
@@ -48,6 +56,7 @@ pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::R
     let catalog: Value = serde_json::from_str(&catalog)?;
     let own = std::env::current_exe().ok();
     let seen: Vec<Seen> = Surroundings::of_process()
+        .filter(|_| args.server.is_none())
         .map(|around| HOSTS.iter().map(|host| Seen::new(host, &around, own.as_deref(), &loaded.config.path)).collect())
         .unwrap_or_default();
     let bounds = Bounds::of(&seen);
@@ -68,6 +77,16 @@ pub fn run(global: &Global, args: &DoctorArgs, out: &mut dyn Write) -> anyhow::R
         print(&report, out)?;
     }
     Ok(ExitCode::from(u8::from(!well)))
+}
+
+/// The name, if a server has it.
+fn known<'n>(loaded: &Loaded, name: &'n str) -> anyhow::Result<&'n str> {
+    let servers = loaded.config.servers.iter().map(|server| server.key.as_str());
+    let all: Vec<&str> = servers.chain(loaded.broken.iter().map(|broken| broken.key.as_str())).collect();
+    if !all.contains(&name) {
+        bail!("no server is named \"{name}\"; the servers are: {}", all.join(", "));
+    }
+    Ok(name)
 }
 
 fn servers(loaded: &Loaded, health: &Value, catalog: &Value, bounds: &Bounds) -> Vec<Value> {

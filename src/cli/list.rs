@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
 
 use super::app::Global;
 use super::client::{self, Starts};
@@ -72,7 +73,8 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
     })?;
     let wanted = KINDS.iter().filter(|(kind, ..)| args.kind.is_none_or(|wanted| wanted == *kind));
     if args.json {
-        return print_json(&text, wanted, out);
+        print_json(&text, wanted, out)?;
+        return missing(&status);
     }
     let mut lists: BTreeMap<String, Vec<Entry>> = serde_json::from_str(&text)?;
     for (_, member, _) in wanted {
@@ -95,20 +97,12 @@ pub fn run(global: &Global, args: &ListArgs, out: &mut dyn Write) -> anyhow::Res
         }
         writeln!(out, "{table}\n")?;
     }
-    let mut code = ExitCode::SUCCESS;
-    for server in status["servers"].as_array().into_iter().flatten() {
-        if server["state"] != "ready" {
-            let why = server["lastError"].as_str().unwrap_or("it is not up yet");
-            writeln!(
-                std::io::stderr(),
-                "Server {} is {}: {why}",
-                server["name"],
-                server["state"].as_str().unwrap_or_default()
-            )?;
-            code = ExitCode::FAILURE;
-        }
-    }
-    Ok(code)
+    missing(&status)
+}
+
+/// A list without what a server offers is not whole.
+fn missing(status: &Value) -> anyhow::Result<ExitCode> {
+    Ok(ExitCode::from(u8::from(client::tell_missing(status, |_| true)?)))
 }
 
 /// The arrays as they are, byte for byte.
@@ -116,10 +110,10 @@ fn print_json<'a>(
     text: &str,
     wanted: impl Iterator<Item = &'a (KindArg, &'a str, &'a str)>,
     out: &mut dyn Write,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<()> {
     let lists: BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(text)?;
     let members: Vec<String> =
         wanted.filter_map(|(_, member, _)| Some(format!("\"{member}\":{}", lists.get(*member)?))).collect();
     writeln!(out, "{{{}}}", members.join(","))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::app::Global;
 use super::client::{self, Reply, Starts};
+use crate::config;
+use crate::runtime::desk::DeskEvent;
 
 /// Which tool, and with what.
 #[derive(Clone, Debug, Args)]
@@ -53,6 +55,9 @@ pub struct PromptArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// The codes of a name or URI that nobody offers.
+const UNKNOWN_NAME: [i64; 2] = [-32602, -32002];
 
 // What is shown of a result. All else is skipped unread: it may hold numbers that fit no type of ours.
 
@@ -113,7 +118,7 @@ struct ErrorShown {
 pub fn call(global: &Global, args: &CallArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let arguments = arguments(&args.arguments, true)?;
     let params = format!(r#"{{"name":{},"arguments":{arguments}}}"#, json!(args.name));
-    let result = ask(global, "tools/call", &params, args.json, out)?;
+    let result = ask(global, "tools/call", &args.name, &params, args.json, out)?;
     let Some(result) = result else { return Ok(ExitCode::FAILURE) };
     let result: CallResult = serde_json::from_str(result.get()).context("the result is no result of a tool")?;
     if !args.json {
@@ -133,7 +138,7 @@ pub fn call(global: &Global, args: &CallArgs, out: &mut dyn Write) -> anyhow::Re
 /// The configuration can't be used, or the read failed.
 pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let params = json!({ "uri": args.uri }).to_string();
-    let Some(result) = ask(global, "resources/read", &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
+    let Some(result) = ask(global, "resources/read", &args.uri, &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
     if !args.json {
         let result: ReadResult = serde_json::from_str(result.get()).context("the result is no resource")?;
         for contents in &result.contents {
@@ -156,7 +161,7 @@ pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Re
 pub fn prompt(global: &Global, args: &PromptArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let arguments = arguments(&args.arguments, false)?;
     let params = format!(r#"{{"name":{},"arguments":{arguments}}}"#, json!(args.name));
-    let Some(result) = ask(global, "prompts/get", &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
+    let Some(result) = ask(global, "prompts/get", &args.name, &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
     if !args.json {
         let result: PromptResult = serde_json::from_str(result.get()).context("the result is no prompt")?;
         for message in &result.messages {
@@ -171,13 +176,15 @@ pub fn prompt(global: &Global, args: &PromptArgs, out: &mut dyn Write) -> anyhow
 fn ask(
     global: &Global,
     method: &str,
+    name: &str,
     params: &str,
     json: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<Option<Box<RawValue>>> {
-    let reply = client::with(global, Starts::Needed, "waiting for the server", async |client| {
+    let (reply, status) = client::with(global, Starts::Needed, "waiting for the server", async |client| {
         client.open().await?;
-        client.ask(method, params).await
+        let reply = client.ask(method, params).await?;
+        Ok((reply, client.inquire(DeskEvent::Status).await?))
     })?;
     match reply {
         Reply::Result(result) => {
@@ -187,14 +194,30 @@ fn ask(
             Ok(Some(result))
         }
         Reply::Error(error) => {
+            let shown: ErrorShown = serde_json::from_str(error.get())?;
+            if UNKNOWN_NAME.contains(&shown.code) {
+                let down = |server: &Value| server["state"] == "failed" || server["state"] == "backoff";
+                let may_have = |server: &Value| may_offer(server["prefix"].as_str().unwrap_or_default(), name);
+                client::tell_missing(&status, |server| down(server) && may_have(server))?;
+            }
             if json {
                 writeln!(out, "{error}")?;
                 return Ok(None);
             }
-            let error: ErrorShown = serde_json::from_str(error.get())?;
-            bail!("{} ({})", error.message, error.code)
+            bail!("{} ({})", shown.message, shown.code)
         }
     }
+}
+
+/// Whether a server of that prefix could have something of that name or URI.
+fn may_offer(prefix: &str, name: &str) -> bool {
+    let begins = |prefix: &str, next: &[char]| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(next));
+    if prefix.is_empty() || begins(prefix, &['_', '-']) {
+        return true;
+    }
+    let safe = config::scheme_prefix(prefix);
+    // Any server may have a URI that carries no prefix.
+    begins(&safe, &['+']) || begins(&format!("ui://{safe}"), &['/']) || name.contains(':') && !name.contains('+')
 }
 
 /// One JSON object, or pairs. `typed`: a value that is JSON is taken as such.
@@ -232,6 +255,19 @@ fn block_text(block: &Block, out: &mut dyn Write) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_down_matters_to_its_own_names() {
+        let check = |prefix: &str, name: &str, may: bool| assert_eq!(may_offer(prefix, name), may, "{prefix} {name}");
+        check("gh", "gh__search", true);
+        check("gh", "ghost__search", false);
+        check("gh", "docs__search", false);
+        check("", "search", true);
+        check("My_Docs", "my-docs+mem:///a", true);
+        check("docs", "ui://docs/a", true);
+        check("docs", "mem:///a", true);
+        check("docs", "gh+mem:///a", false);
+    }
 
     #[test]
     fn arguments_are_pairs_or_an_object() {

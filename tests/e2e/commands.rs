@@ -144,6 +144,72 @@ fn list_tells_what_is_missing_beside_the_data() {
     assert!(err(&output).contains("bad"), "{}", err(&output));
 }
 
+/// A working server, and four that do not start.
+fn one_of_five_starts() -> Setup {
+    let crash = "restart = { policy = \"never\" }";
+    Setup::new().server("a", "").tuned("crash", "crashinit=3", crash).table(
+        "[servers.gone]\ncommand = \"no-such-program\"\n[servers.unset]\ncommand = \"sh\"\nargs = [\"${env:NO_SUCH}\"]\n\
+         [servers.wrong]\ncomand = \"sh\"\n",
+    )
+}
+
+#[test]
+fn a_server_that_does_not_start_says_nothing_in_the_answer_of_another() {
+    let setup = one_of_five_starts();
+    for args in
+        [&["call", "a__echo", "n=3"][..], &["read", "a+mem:///hello"], &["prompt", "a__greet", "name=N", "tone=3"]]
+    {
+        let output = setup.run(args);
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{args:?}");
+        let cached = setup.run(args);
+        assert_eq!((cached.status.code(), err(&cached).as_str()), (Some(0), ""), "{args:?}");
+    }
+    let unknown = setup.run(&["call", "a__nope"]);
+    assert_eq!(err(&unknown).lines().count(), 1, "only the answer: {}", err(&unknown));
+    // One that may have had it is named, in one line before the answer.
+    let missing = setup.run(&["call", "wrong__tool"]);
+    let told = err(&missing);
+    assert_eq!(told.lines().count(), 2, "{told}");
+    assert!(told.starts_with("mcp-proxy: server wrong did not start: "), "{told}");
+    assert!(told.contains("`mcp-proxy doctor wrong` says more"), "{told}");
+}
+
+#[test]
+fn list_has_one_short_line_for_each_server_that_does_not_start() {
+    let setup = one_of_five_starts();
+    for args in [&["list"][..], &["list", "tools", "--json"]] {
+        let output = setup.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let told = err(&output);
+        assert_eq!(told.lines().count(), 4, "{told}");
+        for (server, why) in [
+            ("crash", "exit code 3"),
+            ("gone", "the command \"no-such-program\" was not found;"),
+            ("unset", "${env:NO_SUCH} is not set;"),
+            ("wrong", "comand"),
+        ] {
+            let start = format!("mcp-proxy: server {server} did not start: ");
+            let line = told.lines().find(|line| line.starts_with(&start));
+            let line = line.unwrap_or_else(|| panic!("{server}: {told}"));
+            assert!(line.contains(why) && line.ends_with(&format!("`mcp-proxy doctor {server}` says more")), "{line}");
+            assert!(!line.contains("looked in"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn doctor_looks_at_one_server_alone() {
+    let setup = one_of_five_starts();
+    let gone = data(&setup.run(&["doctor", "gone", "--json"]), 1);
+    let servers = gone["servers"].as_array().unwrap();
+    assert_eq!((servers.len(), &servers[0]["name"], &gone["hosts"]), (1, &json!("gone"), &json!([])), "{gone:#}");
+    assert!(servers[0]["lastError"].as_str().unwrap().contains("looked in"), "{gone:#}");
+    assert_eq!(data(&setup.run(&["doctor", "a", "--json"]), 0)["servers"][0]["state"], "ready");
+    let nobody = setup.run(&["doctor", "nobody"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(err(&nobody).contains("the servers are: a, crash, gone, unset, wrong"), "{}", err(&nobody));
+}
+
 #[test]
 fn call_takes_pairs_and_json_and_prints_what_came() {
     let setup = Setup::new().server("a", "");
