@@ -9,14 +9,17 @@ use serde_json::Value;
 
 use super::app::Global;
 use super::client::{self, Starts};
-use crate::config::{self, Severity};
+use crate::config::{self, Config, Fault, Here, HostLookup, Severity};
 use crate::runtime::desk::DeskEvent;
 
 /// How thorough, and how it is told.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   mcp-proxy check
-  mcp-proxy check --start --config ./mcp-proxy.toml")]
+  mcp-proxy check --start --config ./mcp-proxy.toml
+
+It also says which variable, file, keyring entry or program of a server is not found from here; a host may have others.
+Exit code 0: every server can be started, and with --start it was; 1: what is wrong is told.")]
 pub struct CheckArgs {
     /// Start every server and show how it does
     #[arg(long)]
@@ -33,7 +36,12 @@ pub struct CheckArgs {
 pub fn run(global: &Global, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let path = config::config_path(global.config.as_deref())?;
     let text = config::read(&path)?;
-    let parsed = config::parse(&path, &text, global.profile.as_deref());
+    let mut parsed = config::parse(&path, &text, global.profile.as_deref());
+    // What is started says for itself what it lacks.
+    if !args.start && !parsed.fatal() {
+        parsed.faults.extend(unmet(&parsed.config, &text));
+        parsed.faults.sort_by_key(|fault| (fault.line, fault.column));
+    }
     let sound = parsed.faults.iter().all(|fault| fault.severity == Severity::Warning);
     let health = if args.start && !parsed.fatal() { Some(health(global)?) } else { None };
     let well = health.as_ref().is_none_or(|health| health["ok"] == true);
@@ -58,6 +66,12 @@ pub fn run(global: &Global, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Re
         writeln!(out, "{} is well: {count} server{}.", path.display(), if count == 1 { "" } else { "s" })?;
     }
     Ok(ExitCode::from(u8::from(!(sound && well))))
+}
+
+fn unmet(config: &Config, text: &str) -> Vec<Fault> {
+    let host: Vec<_> = std::env::vars_os().collect();
+    let usual = config::usual_places(config::home_dir().as_deref());
+    config::unmet(config, text, &Here { lookup: &HostLookup::new(&config.path), host: &host, usual: &usual })
 }
 
 fn health(global: &Global) -> anyhow::Result<Value> {

@@ -58,12 +58,21 @@ pub struct Endpoint {
 
 /// Why a server can't be started as its table stands; it names references, never a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("server {server:?}: {}", problems.join("; "))]
+#[error("server {server:?}: {}", self.reason())]
 pub struct ExpandError {
     /// The server.
     pub server: String,
-    /// One sentence for each reference, with its remedy.
-    pub problems: Vec<String>,
+    /// One for each reference that fails.
+    pub problems: Vec<Unmet>,
+}
+
+/// Something that a server's table asks for and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// The path of the key below the server's table.
+    pub key: Vec<String>,
+    /// One sentence, with its remedy.
+    pub message: String,
 }
 
 /// What references are looked up in.
@@ -97,7 +106,7 @@ const SHORTEST_LITERAL: usize = 8;
 ///
 /// Blocks while a file or the keyring is read. All references that fail are reported together.
 pub fn expand(server: &Server, lookup: &dyn Lookup) -> Result<Launch, ExpandError> {
-    let mut expansion = Expansion { lookup, secrets: Vec::new(), problems: Vec::new() };
+    let mut expansion = Expansion { lookup, secrets: Vec::new(), problems: Vec::new(), key: Vec::new() };
     let target = match &server.transport {
         Transport::Stdio(stdio) => Target::Program(expansion.program(stdio)),
         Transport::Http(http) => Target::Endpoint(expansion.endpoint(http)),
@@ -130,7 +139,9 @@ pub fn may_block(server: &Server) -> bool {
 struct Expansion<'l> {
     lookup: &'l dyn Lookup,
     secrets: Vec<String>,
-    problems: Vec<String>,
+    problems: Vec<Unmet>,
+    /// What is being expanded.
+    key: Vec<String>,
 }
 
 fn fingerprint(target: &Target, protocol: &Protocol) -> [u8; 32] {
@@ -202,37 +213,38 @@ impl Expansion<'_> {
             }
             _ => text,
         };
-        let command = at_home(self.text(&stdio.command));
+        let command = at_home(self.text(&["command"], &stdio.command));
         if command.trim().is_empty() {
-            self.problems.push("the command is empty after its references were expanded".to_owned());
+            self.note("the command is empty after its references were expanded".to_owned());
         }
-        let args = stdio.args.iter().map(|arg| self.text(arg)).collect();
-        let env = self.pairs(&stdio.env);
-        let cwd = stdio.cwd.as_ref().map(|cwd| self.lookup.base().join(at_home(self.text(cwd))));
+        let args = stdio.args.iter().enumerate();
+        let args = args.map(|(index, arg)| self.text(&["args", &index.to_string()], arg)).collect();
+        let env = self.pairs("env", &stdio.env);
+        let cwd = stdio.cwd.as_ref().map(|cwd| self.lookup.base().join(at_home(self.text(&["cwd"], cwd))));
         Program { command, args, env, inherit_env: stdio.inherit_env.clone(), cwd }
     }
 
     fn endpoint(&mut self, http: &Http) -> Endpoint {
-        let url = self.text(&http.url);
+        let url = self.text(&["url"], &http.url);
         let lower = url.to_ascii_lowercase();
         if self.problems.is_empty() && !lower.starts_with("http://") && !lower.starts_with("https://") {
-            self.problems.push("the url is no http:// or https:// URL after its references were expanded".to_owned());
+            self.note("the url is no http:// or https:// URL after its references were expanded".to_owned());
         }
-        let headers = self.pairs(&http.headers);
+        let headers = self.pairs("headers", &http.headers);
         for (name, value) in &headers {
             if value.contains(['\r', '\n']) {
-                self.problems
-                    .push(format!("the header {name:?} has a line end in it after its references were expanded"));
+                self.key = vec!["headers".to_owned(), name.clone()];
+                self.note(format!("the header {name:?} has a line end in it after its references were expanded"));
             }
         }
         Endpoint { url, headers }
     }
 
     /// The variables or headers; a literal among them may be a secret as well.
-    fn pairs(&mut self, pairs: &[(String, Text)]) -> Vec<(String, String)> {
+    fn pairs(&mut self, table: &str, pairs: &[(String, Text)]) -> Vec<(String, String)> {
         let mut expanded = Vec::with_capacity(pairs.len());
         for (name, text) in pairs {
-            let value = self.text(text);
+            let value = self.text(&[table, name], text);
             self.keep_secret(&value, SHORTEST_LITERAL);
             // "Bearer TOKEN": the token may also appear alone.
             for word in value.split_whitespace().skip(1) {
@@ -243,11 +255,12 @@ impl Expansion<'_> {
         expanded
     }
 
-    fn text(&mut self, text: &Text) -> String {
+    fn text(&mut self, key: &[&str], text: &Text) -> String {
+        self.key = key.iter().map(ToString::to_string).collect();
         let segments = match segments(&text.0) {
             Ok(segments) => segments,
             Err(problem) => {
-                self.problems.push(problem.message);
+                self.note(problem.message);
                 return String::new();
             }
         };
@@ -257,18 +270,22 @@ impl Expansion<'_> {
                 Segment::Literal(literal) => expanded.push_str(literal),
                 Segment::Reference(reference) => match self.look_up(&reference) {
                     Ok(value) if value.contains('\0') => {
-                        self.problems.push(format!("the value of {reference} holds a NUL character"));
+                        self.note(format!("the value of {reference} holds a NUL character"));
                     }
                     Ok(value) => {
                         self.keep_secret(&value, SHORTEST_REFERENCE);
                         expanded.push_str(&value);
                     }
-                    Err(problem) if self.problems.contains(&problem) => {}
-                    Err(problem) => self.problems.push(problem),
+                    Err(problem) if self.problems.iter().any(|known| known.message == problem) => {}
+                    Err(problem) => self.note(problem),
                 },
             }
         }
         expanded
+    }
+
+    fn note(&mut self, message: String) {
+        self.problems.push(Unmet { key: self.key.clone(), message });
     }
 
     fn look_up(&self, reference: &Reference<'_>) -> Result<String, String> {
@@ -303,6 +320,15 @@ impl Expansion<'_> {
                 self.secrets.push(secret.to_owned());
             }
         }
+    }
+}
+
+// === impl ExpandError ===
+
+impl ExpandError {
+    /// All that is not there, in a sentence.
+    pub fn reason(&self) -> String {
+        self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ")
     }
 }
 

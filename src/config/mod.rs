@@ -22,10 +22,11 @@ mod schema;
 mod secrets;
 mod types;
 mod units;
+mod unmet;
 mod walk;
 
 pub use environment::{ProgramError, child_environment, find_program, usual_places};
-pub use expand::{Endpoint, ExpandError, HostLookup, Launch, Lookup, Program, Target, expand, may_block};
+pub use expand::{Endpoint, ExpandError, HostLookup, Launch, Lookup, Program, Target, Unmet, expand, may_block};
 pub use fault::{Fault, Severity};
 pub use find::{LoadError, Loaded, cache_dir, config_path, home_dir, load, read, state_dir};
 pub use keychain::{keyring_delete, keyring_get, keyring_set};
@@ -36,6 +37,7 @@ pub use rules::glob;
 pub use schema::schema;
 pub use secrets::Masker;
 pub use types::*;
+pub use unmet::{Here, unmet};
 
 #[cfg(test)]
 mod tests;

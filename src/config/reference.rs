@@ -29,6 +29,15 @@ pub(crate) fn check(text: &str) -> Result<(), Problem> {
     segments(text).map(drop)
 }
 
+/// Whether a text is nothing but references, and none of them brings a value of its own.
+pub(crate) fn names_only(text: &str) -> bool {
+    let brings_none = |segment: &Segment<'_>| match segment {
+        Segment::Literal(_) | Segment::Reference(Reference::Env { default: Some(_), .. }) => false,
+        Segment::Reference(Reference::Env { default: None, .. } | Reference::File(_) | Reference::Keyring(_)) => true,
+    };
+    segments(text).is_ok_and(|segments| segments.iter().all(brings_none))
+}
+
 /// Cuts a text into literals and references.
 pub(crate) fn segments(text: &str) -> Result<Vec<Segment<'_>>, Problem> {
     let mut segments = Vec::new();

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::fault::{Fault, Problem, Severity, Source, dotted, nearest};
 use super::fields::{Fields, Node, Value};
 use super::keys::{Key, Kind, ROOT, Table};
+use super::reference;
 use super::rules::Rule;
 use super::units;
 
@@ -193,7 +194,7 @@ impl<'s> Walk<'s> {
                 read => read.map(Value::Size),
             },
             (Kind::Text(rule), DeValue::String(text)) => {
-                if self.is_secret() {
+                if self.is_secret() && !reference::names_only(text) {
                     self.hidden.push(span.clone());
                 }
                 rule.check(text).map(|()| Value::Text(text.to_string()))

@@ -133,7 +133,7 @@ impl Starter {
 
 fn plan(server: &config::Server, expanded: Expanded, shelf: &Shelf) -> Result<(Spawn, [u8; 32]), StartFailure> {
     // An unset variable stays unset, but a file or a keyring may come back.
-    let launch = expanded.map_err(|error| StartFailure { reason: error.problems.join("; "), hopeless: true })?;
+    let launch = expanded.map_err(|error| StartFailure { reason: error.reason(), hopeless: true })?;
     let Target::Program(program) = launch.target else {
         return Err(StartFailure { reason: "remote servers are not supported yet".into(), hopeless: true });
     };

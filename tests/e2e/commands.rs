@@ -58,6 +58,39 @@ fn check_tells_every_fault_with_its_place() {
 }
 
 #[test]
+fn check_tells_what_a_server_asks_for_and_is_not_there() {
+    let setup = Setup::new().server("a", "").table(
+        "[servers.unset]\ncommand = \"sh\"\nargs = [\"-c\", \"${env:NO_SUCH}\"]\n\
+         env = { GOOD = \"${env:NO_SUCH:-x}\", KEY = \"${file:no-such-key}\" }\n\
+         [servers.gone]\ncommand = \"no-such-program\"\n\
+         [servers.far]\ncommand = \"sh\"\ncwd = \"no-such-place\"\n\
+         [servers.off]\ncommand = \"no-such-program\"\nenabled = false\n",
+    );
+    let report = data(&setup.run(&["check", "--json"]), 1);
+    assert_eq!(report["ok"], false);
+    let told: Vec<_> = report["faults"].as_array().unwrap().iter().map(|fault| (&fault["key"], fault)).collect();
+    assert_eq!(told.len(), 4, "{report:#}");
+    let config = std::fs::read_to_string(setup.path("mcp-proxy.toml")).unwrap();
+    for (key, at, message, help) in [
+        ("servers.unset.args.1", "args = [\"-c\"", "${env:NO_SUCH} is not set", "set the variable NO_SUCH"),
+        ("servers.unset.env.KEY", "KEY = ", "${file:no-such-key} can't be read", "check that"),
+        ("servers.gone.command", "command = \"no-such-program\"", "looked in", "install it"),
+        ("servers.far.cwd", "cwd = ", "does not exist", "create it"),
+    ] {
+        let fault = told.iter().find(|(of, _)| **of == key);
+        let (_, fault) = fault.unwrap_or_else(|| panic!("{key} is not in {report:#}"));
+        let line = config.lines().position(|line| line.contains(at)).unwrap() + 1;
+        assert_eq!((&fault["severity"], &fault["line"]), (&json!("server"), &json!(line)), "{fault:#}");
+        assert!(fault["message"].as_str().unwrap().contains(message), "{fault:#}");
+        assert!(fault["help"].as_str().unwrap().contains(help), "{fault:#}");
+    }
+    let text = setup.run(&["check"]);
+    assert_eq!(text.status.code(), Some(1));
+    assert!(out(&text).contains("${env:NO_SUCH} is not set") && !out(&text).contains("is well"), "{}", out(&text));
+    assert!(out(&text).contains("KEY = \"${file:no-such-key}\""), "a reference is no secret: {}", out(&text));
+}
+
+#[test]
 fn check_starts_every_server_and_shows_how_it_does() {
     let setup = Setup::new().server("a", "odd=noschema");
     let report = data(&setup.run(&["check", "--start", "--json"]), 0);
