@@ -58,8 +58,12 @@ impl Home {
     }
 
     fn import(&self, source: &str, output: Option<&Path>) -> Said {
+        self.import_of(Some(source), output)
+    }
+
+    fn import_of(&self, source: Option<&str>, output: Option<&Path>) -> Said {
         let args = ImportArgs {
-            source: source.to_owned(),
+            source: source.map(str::to_owned),
             host: None,
             output: output.map(Path::to_owned),
             keyring: false,
@@ -288,13 +292,21 @@ fn three_commands_move_a_host_over_and_back() {
     assert!(parsed.sound(), "{:?}\n{toml}", parsed.faults);
     let keys: Vec<&str> = parsed.config.servers.iter().map(|server| server.key.as_str()).collect();
     assert_eq!(keys, ["filesystem", "github", "My-Database", "time", "search"], "memory is disabled");
-    for name in ["GITHUB_PERSONAL_ACCESS_TOKEN", "MY_DATABASE_PASSWORD", "SEARCH_API_KEY"] {
-        assert!(told.err.contains(&format!("export {name}=…")), "{}", told.err);
-        assert!(toml.contains(&format!("${{env:{name}}}")), "{toml}");
-    }
-
     let switched = home.install(place("claude-desktop"), true);
     assert_eq!(switched.code, Ok(0), "{}", switched.err);
+    for (name, server) in [
+        ("GITHUB_PERSONAL_ACCESS_TOKEN", "github"),
+        ("MY_DATABASE_PASSWORD", "My-Database"),
+        ("SEARCH_API_KEY", "search"),
+    ] {
+        assert!(toml.contains(&format!("${{env:{name}}}")), "{toml}");
+        // What is to be typed is told by the one and by the other, which finds the servers in our file.
+        for told in [&told, &switched] {
+            let line = told.err.lines().find(|line| line.contains(&format!("  export {name}=…")));
+            assert!(line.is_some_and(|line| line.ends_with(&format!("# for {server}"))), "{}", told.err);
+        }
+    }
+    assert!(told.err.contains("`mcp-proxy secret set GITHUB_PERSONAL_ACCESS_TOKEN`"), "{}", told.err);
     assert_eq!(fs::read_to_string(&config).expect("read"), toml, "they were there already");
     let text = fs::read_to_string(&file).expect("read");
     let value: serde_json::Value = serde_json::from_str(&text).expect("strict");
@@ -311,6 +323,85 @@ fn three_commands_move_a_host_over_and_back() {
             assert!(!told.out.contains(secret) && !told.err.contains(secret), "{secret}\n{}{}", told.out, told.err);
         }
     }
+}
+
+#[test]
+fn a_variable_that_is_set_is_not_asked_for() {
+    let mut home = Home::new();
+    write(
+        &home.host_file("claude-code"),
+        r#"{ "mcpServers": { "a": { "command": "a", "args": ["${A_URL}", "${A_MODE:-x}"], "env": { "A_TOKEN": "s3same-s3same" } } } }"#,
+    );
+    let told = home.import("claude-code", None);
+    assert!(told.err.contains("  export A_URL=…     # for a; the host's file refers to it, too\n"), "{}", told.err);
+    assert!(told.err.contains("  export A_TOKEN=…   # for a\n") && !told.err.contains("A_MODE"), "{}", told.err);
+    home.scene.around.vars.extend(["A_URL", "A_TOKEN"].map(|name| (name.into(), "set".into())));
+    let told = home.import("claude-code", None);
+    assert!(!told.err.contains("export") && !told.err.contains("secret set"), "{}", told.err);
+}
+
+#[test]
+fn import_without_a_source_lists_the_hosts_that_are_there() {
+    let home = Home::new();
+    let told = home.import_of(None, None);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    assert!(told.out.contains("No file of a known host was found"), "{}", told.out);
+    write(&home.host_file("claude-desktop"), SIX);
+    write(&home.host_file("cursor"), r#"{ "mcpServers": { "a": { "command": "a" } } }"#);
+    write(&home.host_file("codex"), "model = \n");
+    let told = home.import_of(None, None);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    let line = |host: &str| {
+        let line = told.out.lines().find(|line| line.trim_start().starts_with(&format!("{host} ")));
+        line.unwrap_or_else(|| panic!("{host}: {}", told.out)).to_owned()
+    };
+    assert!(line("claude-desktop").contains("6 servers in ~/"), "{}", told.out);
+    assert!(line("cursor").contains("1 server in ~/.cursor/mcp.json"), "{}", told.out);
+    assert!(line("codex").contains("config.toml"), "a file that can't be read is told: {}", told.out);
+    assert!(told.out.contains("`mcp-proxy import HOST`") && !told.out.contains("zed"), "{}", told.out);
+}
+
+#[test]
+fn a_configuration_that_is_missing_is_told_before_anything_is_written() {
+    let home = Home::new();
+    write(&home.host_file("cursor"), SIX);
+    let dry = || PlaceArgs { yes: false, dry_run: true, ..place("cursor") };
+    let told = home.install(dry(), false);
+    assert_eq!(told.code, Ok(0), "{}", told.err);
+    assert!(told.err.contains("There is no configuration ~/mcp-proxy.toml yet"), "{}", told.err);
+    let told = home.install(dry(), true);
+    assert!(!told.err.contains("There is no configuration"), "it would be made: {}", told.err);
+    assert!(told.err.contains("  export SEARCH_API_KEY=…"), "{}", told.err);
+    write(&home.path("mcp-proxy.toml"), "[servers.a]\ncommand = \"a\"\n");
+    let told = home.install(dry(), false);
+    assert!(!told.err.contains("There is no configuration"), "{}", told.err);
+}
+
+#[test]
+fn two_installs_leave_no_copy_after_an_uninstall() {
+    for (host, text) in samples() {
+        let home = Home::new();
+        let file = home.host_file(host);
+        write(&file, text);
+        assert_eq!(home.install(place(host), false).code, Ok(0), "{host}");
+        assert_eq!(home.install(place(host), true).code, Ok(0), "{host}");
+        let told = home.uninstall(place(host));
+        assert_eq!(told.code, Ok(0), "{host} {}", told.err);
+        assert_eq!(fs::read_to_string(&file).expect("read"), text, "{host} {}", told.err);
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        assert_eq!(beside(&file), [name], "{host}: nothing is left behind");
+    }
+    // A copy that no install of ours made is the person's.
+    let home = Home::new();
+    let file = home.host_file("cursor");
+    write(&file, "{}");
+    assert_eq!(home.install(place("cursor"), false).code, Ok(0));
+    let more = "{\"more\": 1, \"mcpServers\": {\"hub\": {\"command\": \"/opt/tools/bin/mcp-proxy\"}}}";
+    let copy = file.with_file_name("mcp.json.bak-1764000009");
+    write(&copy, more);
+    assert_eq!(home.uninstall(place("cursor")).code, Ok(0));
+    assert_eq!(fs::read_to_string(&copy).expect("it stays"), more);
+    assert_eq!(beside(&file).len(), 2);
 }
 
 #[test]
@@ -562,7 +653,10 @@ fn the_hosts_own_command_is_used() {
     assert_eq!(told.code, Ok(0), "{}", told.err);
     assert!(told.out.contains("mcp add --scope user hub -- /opt/tools/bin/mcp-proxy run"), "{}", told.out);
     assert!(!told.err.contains("in its place"), "{}", told.err);
-    assert_eq!(home.uninstall(place("claude-code")).code, Ok(0));
+    assert!(told.err.contains("`claude mcp add` added the entry to ~/.claude.json."), "{}", told.err);
+    let undone = home.uninstall(place("claude-code"));
+    assert_eq!(undone.code, Ok(0), "{}", undone.err);
+    assert!(undone.err.contains("`claude mcp remove` took the entry out of ~/.claude.json."), "{}", undone.err);
     let calls = fs::read_to_string(home.path("calls")).expect("it was called");
     assert_eq!(calls, format!("mcp add --scope user hub -- {BINARY} run\nmcp remove --scope user hub\n"));
     assert_eq!(beside(&file).iter().filter(|name| name.contains(".bak-")).count(), 0);

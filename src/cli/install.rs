@@ -1,11 +1,12 @@
 //! `mcp-proxy install` and `uninstall`: our entry in a host's file.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::import::{count, report, store_secrets};
+use super::import::{count, report, store_secrets, tell_needs};
 use crate::config;
 use crate::hosts::import::Store;
 use crate::hosts::install::{Edit, Entry, Moved, Plan, Refusal, Replace, Request, Run, Step};
@@ -93,11 +94,31 @@ impl Scene {
     pub fn of_process() -> anyhow::Result<Self> {
         Ok(Self {
             around: Surroundings::of_process().context("the system names no home directory")?,
-            binary: std::env::current_exe().context("the system does not tell where this program lies")?,
+            binary: binary()?,
             unix_seconds: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
             interactive: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
         })
     }
+}
+
+/// Where this program lies, by the name that it was started with. A package manager keeps each version in a directory of
+/// its own behind a link that stays: what the link stands for today is gone after the next upgrade.
+fn binary() -> anyhow::Result<PathBuf> {
+    let real = std::env::current_exe().context("the system does not tell where this program lies")?;
+    let name = std::env::args_os().next().unwrap_or_default();
+    Ok(as_started(Path::new(&name), std::env::var_os("PATH").as_deref(), &real))
+}
+
+/// The absolute path that `name` has, if it stands for `real`; else `real` itself.
+fn as_started(name: &Path, path: Option<&OsStr>, real: &Path) -> PathBuf {
+    let has_place = name.components().count() > 1;
+    let found = if has_place {
+        std::path::absolute(name).ok()
+    } else {
+        path.and_then(|path| config::find_program(&name.to_string_lossy(), Some(path), None).ok())
+    };
+    let is_real = |found: &PathBuf| found.is_absolute() && found.canonicalize().ok() == real.canonicalize().ok();
+    found.filter(is_real).unwrap_or_else(|| real.to_owned())
 }
 
 /// Runs `install`: the change goes to `out`, the rest to `err`. Returns the exit code.
@@ -139,14 +160,25 @@ pub fn run_in(args: &InstallArgs, scene: &Scene, out: &mut dyn Write, err: &mut 
     show(&plan, out, err)?;
     warn_of_doubles(&plan, &config, err)?;
     if let Some(moved) = &plan.moved {
-        show_moved(moved, &request, store, err)?;
+        show_moved(moved, &request, err)?;
     }
     let config_edit = plan.moved.as_ref().and_then(|moved| moved.edit.as_ref());
+    if !config.exists() && config_edit.is_none() {
+        writeln!(
+            err,
+            "There is no configuration {} yet: the proxy does not start without it. Write it, or see `mcp-proxy import`.",
+            scene.around.tilde(&config)
+        )?;
+    }
     if let Step::Paste(_) = plan.step {
         writeln!(err, "{}", request.host.after)?;
     }
     if matches!(plan.step, Step::Nothing(_) | Step::Paste(_)) && config_edit.is_none() {
+        tell_needs_of(&plan, store, scene, err)?;
         return Ok(0);
+    }
+    if args.place.dry_run {
+        tell_needs_of(&plan, store, scene, err)?;
     }
     if !go_on(&args.place, scene, err)? {
         return Ok(u8::from(!args.place.dry_run));
@@ -168,10 +200,12 @@ pub fn run_in(args: &InstallArgs, scene: &Scene, out: &mut dyn Write, err: &mut 
         Step::Nothing(_) | Step::Paste(_) => {}
     }
     writeln!(err, "{}", request.host.after)?;
-    if !config.exists() {
-        writeln!(err, "There is no configuration yet: write {}, or see `mcp-proxy import --help`.", config.display())?;
-    }
+    tell_needs_of(&plan, store, scene, err)?;
     Ok(0)
+}
+
+fn tell_needs_of(plan: &Plan, store: Store, scene: &Scene, err: &mut dyn Write) -> std::io::Result<()> {
+    plan.moved.as_ref().map_or(Ok(()), |moved| tell_needs(&moved.rendered, store, &scene.around, err))
 }
 
 /// Runs the host's own command; where it did not add the entry, the file is edited.
@@ -192,7 +226,13 @@ fn add_by_command(
             apply(&edit, scene, err)?;
             Ok(0)
         }
-        Ok(_) => Ok(0),
+        Ok(plan) => {
+            // What is there now was looked up in the file, whatever the command said.
+            if let (Step::Nothing(_), Some(path)) = (&plan.step, request.path()) {
+                writeln!(err, "`{}` added the entry to {}.", command.name(), scene.around.tilde(&path))?;
+            }
+            Ok(0)
+        }
         Err(refusal) => refused(&refusal, out, err),
     }
 }
@@ -230,6 +270,11 @@ pub fn run_uninstall_in(
             }
             match request.without_cli().uninstall() {
                 Ok(Plan { step: Step::Edit(edit), .. }) => Some(edit),
+                Ok(Plan { step: Step::Nothing(_), .. }) => {
+                    let path = request.path().unwrap_or_default();
+                    writeln!(err, "`{}` took the entry out of {}.", command.name(), scene.around.tilde(&path))?;
+                    None
+                }
                 _ => None,
             }
         }
@@ -296,12 +341,12 @@ fn warn_of_doubles(plan: &Plan, config: &Path, err: &mut dyn Write) -> std::io::
     Ok(())
 }
 
-fn show_moved(moved: &Moved, request: &Request, store: Store, err: &mut dyn Write) -> std::io::Result<()> {
+fn show_moved(moved: &Moved, request: &Request, err: &mut dyn Write) -> std::io::Result<()> {
     writeln!(err, "Behind the proxy from now on: {}.", count(moved.names.len(), "server"))?;
     for left in &moved.stay {
         writeln!(err, "  {} stays with {}: {}", left.name, request.host.title, left.why)?;
     }
-    report(&moved.import, &moved.rendered, store, request.around, err)
+    report(&moved.import, &moved.rendered, err)
 }
 
 fn refused(refusal: &Refusal, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
@@ -342,4 +387,36 @@ fn apply(edit: &Edit, scene: &Scene, err: &mut dyn Write) -> anyhow::Result<()> 
         None => writeln!(err, "{done} {path}.")?,
     }
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_was_started_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("it is there");
+        let (real, other) = (dir.join("1.2.3/mcp-proxy"), dir.join("other/mcp-proxy"));
+        for file in [&real, &other] {
+            std::fs::create_dir(file.parent().expect("a parent")).expect("made");
+            std::fs::write(file, "").expect("written");
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(file, executable).expect("set");
+        }
+        std::fs::create_dir(dir.join("bin")).expect("made");
+        let link = dir.join("bin/mcp-proxy");
+        std::os::unix::fs::symlink(&real, &link).expect("linked");
+        let check = |name: &Path, path: &[&str], expected: &Path| {
+            let path = std::env::join_paths(path.iter().map(|part| dir.join(part))).expect("a PATH");
+            assert_eq!(as_started(name, Some(&path), &real), expected, "{} {path:?}", name.display());
+        };
+        check(&link, &[], &link);
+        check(Path::new("mcp-proxy"), &["bin"], &link);
+        check(Path::new("mcp-proxy"), &["absent", "bin", "other"], &link);
+        // Another program of that name, or none: the program itself.
+        check(Path::new("mcp-proxy"), &["other", "bin"], &real);
+        check(Path::new("mcp-proxy"), &[], &real);
+        check(Path::new("a name of its own"), &["bin"], &real);
+    }
 }

@@ -138,7 +138,9 @@ pub fn call(global: &Global, args: &CallArgs, out: &mut dyn Write) -> anyhow::Re
 /// The configuration can't be used, or the read failed.
 pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let params = json!({ "uri": args.uri }).to_string();
-    let Some(result) = ask(global, "resources/read", &args.uri, &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
+    let Some(result) = ask(global, "resources/read", &args.uri, &params, args.json, out)? else {
+        return Ok(ExitCode::FAILURE);
+    };
     if !args.json {
         let result: ReadResult = serde_json::from_str(result.get()).context("the result is no resource")?;
         for contents in &result.contents {
@@ -161,7 +163,9 @@ pub fn read(global: &Global, args: &ReadArgs, out: &mut dyn Write) -> anyhow::Re
 pub fn prompt(global: &Global, args: &PromptArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let arguments = arguments(&args.arguments, false)?;
     let params = format!(r#"{{"name":{},"arguments":{arguments}}}"#, json!(args.name));
-    let Some(result) = ask(global, "prompts/get", &args.name, &params, args.json, out)? else { return Ok(ExitCode::FAILURE) };
+    let Some(result) = ask(global, "prompts/get", &args.name, &params, args.json, out)? else {
+        return Ok(ExitCode::FAILURE);
+    };
     if !args.json {
         let result: PromptResult = serde_json::from_str(result.get()).context("the result is no prompt")?;
         for message in &result.messages {

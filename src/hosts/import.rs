@@ -11,7 +11,7 @@ use super::read::{self, Syntax};
 use super::vars::Piece;
 use super::{Dialect, Form, Format, HOSTS, Host, Surroundings, TimeoutUnit, Vars, entry};
 
-pub use super::render::{Rendered, Secret};
+pub use super::render::{Need, Rendered, Secret, Whence};
 pub use super::vars::Store;
 
 /// What was read.

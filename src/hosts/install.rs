@@ -1,8 +1,9 @@
 //! Our entry into a host's file, and out of it again.
 //!
 //! Planning reads and decides; [`Edit::apply`] and [`Run::apply`] do. After an install and an uninstall the file is the
-//! same to the byte: the copy that was made is restored if installing into it gives the text that is there now, so
-//! nothing needs to be remembered elsewhere. If somebody else wrote the file since, only our entry is taken out.
+//! same to the byte: the copy that was made is restored if installing into it gives the text that is there now (through
+//! the copies of further installs), so nothing needs to be remembered elsewhere. If somebody else wrote the file since,
+//! only our entry is taken out.
 
 use std::path::{Path, PathBuf};
 
@@ -96,8 +97,8 @@ pub struct Edit {
 enum Backup {
     /// A copy is made first.
     Make,
-    /// This copy is what is restored, and has served.
-    Drop(PathBuf),
+    /// These copies were made by our installs, and the first of them is what is restored: they have served.
+    Drop(Vec<PathBuf>),
     /// The file is ours alone.
     None,
 }
@@ -157,8 +158,10 @@ impl Edit {
             }
             return Err(error);
         }
-        if let Backup::Drop(copy) = &self.backup {
-            let _ = std::fs::remove_file(copy);
+        if let Backup::Drop(copies) = &self.backup {
+            for copy in copies {
+                let _ = std::fs::remove_file(copy);
+            }
         }
         Ok(made)
     }
@@ -185,6 +188,13 @@ impl Run {
         let words = [self.program.display().to_string()].into_iter().chain(self.args.iter().cloned());
         let quote = |word: String| if word.contains([' ', '"', '{']) { format!("'{word}'") } else { word };
         words.map(quote).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Its first words: what a person would call it.
+    pub fn name(&self) -> String {
+        let program = super::file::program_name(&self.program.display().to_string());
+        let words = self.args.iter().take_while(|word| !word.starts_with(['-', '{', '/'])).take(2);
+        [program].into_iter().chain(words.cloned()).collect::<Vec<_>>().join(" ")
     }
 
     /// Runs it, with nothing on its standard input.
@@ -290,8 +300,8 @@ impl Request<'_> {
             let edit = Edit::new(snapshot, None, Backup::None, self.around, &values);
             return Ok(Plan::of(Step::Edit(edit)));
         }
-        if let Some((copy, before)) = self.exact_copy(&snapshot.path, &document, &text, &name) {
-            let backup = copy.map_or(Backup::None, Backup::Drop);
+        if let Some((served, before)) = self.exact_copies(&snapshot.path, &document, &text, &name, &[]) {
+            let backup = if served.is_empty() { Backup::None } else { Backup::Drop(served) };
             let restored = before.as_deref().and_then(|text| Some(Document::parse(self.host, text).ok()?.value));
             let values: Vec<&Value> = values.into_iter().chain(&restored).collect();
             let edit = Edit::new(snapshot, before, backup, self.around, &values);
@@ -435,14 +445,16 @@ impl Request<'_> {
         Ok(Moved { import, rendered, edit, names, stay })
     }
 
-    /// The copy that gives the present text when we install into it, and its text; no copy and no text: we made the file.
-    fn exact_copy(
+    /// The copies that give the present text when we install into them, one after the other, and the text of the first
+    /// of them, which has no entry of ours; no text: we made the file. `used`: copies that led here.
+    fn exact_copies(
         &self,
         path: &Path,
         document: &Document,
         text: &str,
         name: &str,
-    ) -> Option<(Option<PathBuf>, Option<String>)> {
+        used: &[PathBuf],
+    ) -> Option<(Vec<PathBuf>, Option<String>)> {
         let entries = document.entries();
         let (_, entry) = entries.iter().find(|(other, _)| other == name)?;
         let fields: Vec<Field> = entry
@@ -450,13 +462,9 @@ impl Request<'_> {
             .iter()
             .map(|(key, value)| Field { key: key.clone(), value: value.clone(), essential: true })
             .collect();
-        let again = |before: &str| {
-            let copy = Document::parse(self.host, before).ok()?;
-            let own = copy.entries();
-            if own.iter().any(|(other, _)| other == name) {
-                return None;
-            }
-            let gone: Vec<String> = own
+        let again = |copy: &Document, before: &str| {
+            let gone: Vec<String> = copy
+                .entries()
                 .into_iter()
                 .map(|(other, _)| other)
                 .filter(|other| !entries.iter().any(|(present, _)| present == other))
@@ -467,13 +475,23 @@ impl Request<'_> {
             }
             copy.with(&gone, Some((name, &fields))).ok()
         };
-        for copy in backups(path) {
+        for copy in backups(path).into_iter().filter(|copy| !used.contains(copy)) {
             let Ok(before) = std::fs::read_to_string(&copy) else { continue };
-            if again(&before).as_deref() == Some(text) {
-                return Some((Some(copy), Some(before)));
+            let Ok(read) = Document::parse(self.host, &before) else { continue };
+            if again(&read, &before).as_deref() != Some(text) {
+                continue;
+            }
+            let used: Vec<PathBuf> = used.iter().cloned().chain([copy]).collect();
+            if !read.entries().iter().any(|(other, _)| other == name) {
+                return Some((used, Some(before)));
+            }
+            // An install that found an earlier one: what was before that is wanted.
+            if let Some(found) = self.exact_copies(path, &read, &before, name, &used) {
+                return Some(found);
             }
         }
-        (again("").as_deref() == Some(text)).then_some((None, None))
+        let nothing = Document::parse(self.host, "").ok()?;
+        (again(&nothing, "").as_deref() == Some(text)).then(|| (used.to_vec(), None))
     }
 
     /// Whether servers of a copy were moved into our file, and not removed by a person: some of them are there. Not all

@@ -27,8 +27,32 @@ pub struct Rendered {
     pub secrets: Vec<Secret>,
     /// Names that a host kept elsewhere, so that their values are not known here.
     pub wanted: Vec<String>,
+    /// All that the servers refer to, in the order of the file; also those that the existing file has.
+    pub needs: Vec<Need>,
     /// Servers that were not added, since the existing file has the same.
     pub left: Vec<Left>,
+}
+
+/// A variable or an entry of the keyring without which servers do not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Its name.
+    pub name: String,
+    /// The keys of the servers that refer to it.
+    pub servers: Vec<String>,
+    /// Where its value is.
+    pub value: Whence,
+}
+
+/// Where the value of a [`Need`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whence {
+    /// It stood in the host's file.
+    File,
+    /// The host keeps it in a place of its own.
+    Elsewhere,
+    /// In the environment: the host's file has the reference itself.
+    Environment,
 }
 
 // === impl Secret ===
@@ -66,11 +90,11 @@ impl Import {
             );
         }
         let mut servers: Vec<Server> = self.servers.clone();
-        let mut left = Vec::new();
+        let (mut left, mut same) = (Vec::new(), Vec::new());
         let reserved = existing.map(references).unwrap_or_default();
         let mut vault = Vault { secrets: Vec::new(), reserved, around };
         if let Some(table) = value.get("servers").and_then(serde_json::Value::as_object) {
-            drop_known(&mut servers, table, store, around, &mut left);
+            drop_known(&mut servers, table, store, around, &mut left, &mut same);
             let mut taken: Vec<String> = table.keys().cloned().collect();
             for server in &mut servers {
                 let names: Vec<&str> = taken.iter().map(String::as_str).collect();
@@ -86,6 +110,7 @@ impl Import {
         for server in &mut servers {
             vault.take_from(server);
         }
+        let needs = needs(servers.iter().chain(&same));
         let mut wanted: Vec<String> = Vec::new();
         for piece in servers.iter().flat_map(|server| server.texts().flatten()) {
             if let Piece::Wanted(name) = piece
@@ -104,7 +129,7 @@ impl Import {
             Some(text) => append(text, &toml),
             None => toml,
         };
-        Ok(Rendered { toml, added: servers.len(), secrets: vault.secrets, wanted, left })
+        Ok(Rendered { toml, added: servers.len(), secrets: vault.secrets, wanted, needs, left })
     }
 
     fn head(&self, toml: &mut String, secrets: &[Secret], wanted: &[String], store: Store, short: bool) {
@@ -136,13 +161,38 @@ fn append(text: &str, addition: &str) -> String {
     if crlf { whole.replace("\r\n", "\n").replace('\n', "\r\n") } else { whole }
 }
 
-/// Leaves out what the existing file has already.
+fn needs<'s>(servers: impl Iterator<Item = &'s Server>) -> Vec<Need> {
+    let mut needs: Vec<Need> = Vec::new();
+    for server in servers {
+        for piece in server.texts().flatten() {
+            let (name, value) = match piece {
+                Piece::Secret(name) => (name, Whence::File),
+                Piece::Wanted(name) => (name, Whence::Elsewhere),
+                Piece::Env { name, default: None } => (name, Whence::Environment),
+                Piece::Env { default: Some(_), .. }
+                | Piece::Literal(_)
+                | Piece::File(_)
+                | Piece::Home
+                | Piece::Workspace => continue,
+            };
+            match needs.iter_mut().find(|need| need.name == *name) {
+                Some(need) if need.servers.contains(&server.key) => {}
+                Some(need) => need.servers.push(server.key.clone()),
+                None => needs.push(Need { name: name.clone(), servers: vec![server.key.clone()], value }),
+            }
+        }
+    }
+    needs
+}
+
+/// Leaves out what the existing file has already, and notes it as `known`.
 fn drop_known(
     servers: &mut Vec<Server>,
     table: &serde_json::Map<String, serde_json::Value>,
     store: Store,
     around: &Surroundings,
     left: &mut Vec<Left>,
+    known: &mut Vec<Server>,
 ) {
     let mut vault = Vault { secrets: Vec::new(), reserved: Vec::new(), around };
     vault.reserve(servers);
@@ -162,6 +212,7 @@ fn drop_known(
         if let Some((key, _)) = same {
             let why = format!("`{key}` in our file is the same");
             left.push(Left { name: server.original.clone(), why, same: true });
+            known.push(Server { key: key.clone(), ..written });
         }
         same.is_none()
     });
