@@ -496,6 +496,48 @@ fn explain_tells_what_a_name_stands_for() {
 }
 
 #[test]
+fn explain_asks_the_proxy_that_runs_the_server() {
+    let world = World::new("alpha");
+    let text = world.ok(&["explain", "alpha__echo"]);
+    assert!(text.contains("server    alpha (not running here)"), "{text}");
+    let mut proxy = world.start();
+    let pid = proxy.pid();
+    proxy.tools();
+    world.until(pid, "alpha", "its start", |server| server["state"] == "ready");
+    let text = world.ok(&["explain", "alpha__echo"]);
+    assert!(text.contains(&format!("server    alpha (ready, in process {pid})")), "{text}");
+    assert_eq!(serde_json::from_str::<Value>(&world.ok(&["explain", "alpha__echo", "--json"])).unwrap()["pid"], pid);
+    // Another configuration is not its business.
+    let other = world.path("other.toml");
+    std::fs::copy(world.path("mcp-proxy.toml"), &other).unwrap();
+    let named = Command::new(env!("CARGO_BIN_EXE_mcp-proxy"))
+        .args(["explain", "alpha__echo", "--config"])
+        .arg(&other)
+        .env("XDG_RUNTIME_DIR", world.path("run"))
+        .env("XDG_STATE_HOME", world.path("state"))
+        .env("XDG_CACHE_HOME", world.path("cache"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&named.stdout);
+    assert!(text.contains("(not running here)"), "{text}{}", String::from_utf8_lossy(&named.stderr));
+}
+
+#[test]
+fn explain_shows_arguments_and_a_call() {
+    let world = World::new("alpha");
+    let told: Value = serde_json::from_str(&world.ok(&["explain", "alpha__greet", "--json"])).unwrap();
+    let one = &told["found"][0];
+    assert_eq!(one["arguments"][0], json!({"name": "name", "type": "string", "required": true, "about": "Whom"}));
+    assert_eq!(one["example"], "mcp-proxy prompt alpha__greet name=TEXT");
+    let text = world.ok(&["explain", "alpha__greet"]);
+    assert!(text.contains("\n    name  string, required  Whom\n"), "{text}");
+    assert!(text.contains("example   mcp-proxy prompt alpha__greet name=TEXT"), "{text}");
+    let text = world.ok(&["explain", "alpha__echo"]);
+    assert!(text.contains("arguments") && text.contains("example   mcp-proxy call alpha__echo"), "{text}");
+}
+
+#[test]
 fn a_call_leaves_one_line_with_its_trace_at_debug() {
     let world = World::new("alpha\nweak");
     let mut text = std::fs::read_to_string(world.path("mcp-proxy.toml")).unwrap();

@@ -14,7 +14,9 @@ use crate::runtime::desk::DeskEvent;
 
 const EXAMPLES: &str = "Examples:
   mcp-proxy list
-  mcp-proxy list tools --json";
+  mcp-proxy list tools --json
+
+`mcp-proxy explain NAME` shows the arguments of a tool or prompt.";
 
 /// Which list, and how.
 #[derive(Clone, Debug, Args)]

@@ -1,6 +1,7 @@
 //! The command line: one file per command. Nothing else of the program talks to a terminal.
 
 pub mod app;
+pub mod arguments;
 pub mod check;
 pub mod client;
 pub mod control;

@@ -19,7 +19,8 @@ use crate::runtime::desk::DeskEvent;
   mcp-proxy call notes__add_note title=Milk text='Buy some'
   mcp-proxy call notes__add_note '{\"title\":\"Milk\",\"text\":\"Buy some\"}' --json
 
-A value that is JSON is taken as such (count=3, tags='[\"a\"]'); anything else is a string.")]
+A value that is JSON is taken as such (count=3, tags='[\"a\"]'); anything else is a string.
+`mcp-proxy explain NAME` shows a tool's arguments.")]
 pub struct CallArgs {
     /// The tool, as `mcp-proxy list tools` shows it
     name: String,

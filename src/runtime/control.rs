@@ -40,6 +40,8 @@ pub enum Request {
         /// As the host sees it, or as the server knows it.
         name: String,
     },
+    /// The merged lists, as JSON text.
+    Catalog,
     /// An order about a server.
     Order {
         /// What.

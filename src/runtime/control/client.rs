@@ -75,6 +75,7 @@ async fn answer(desk: &Desk, request: Request) -> Result<Value, String> {
         Request::Status => ask(desk, DeskEvent::Status).await,
         Request::Overview => ask(desk, DeskEvent::Overview).await,
         Request::Explain { name } => ask(desk, |reply| DeskEvent::Explain(name, reply)).await,
+        Request::Catalog => ask(desk, DeskEvent::Catalog).await,
         Request::Order { command, server, now } => {
             ask(desk, |reply| DeskEvent::Order { command, server, at_once: now, reply }).await?.map(|()| Value::Null)
         }
