@@ -115,6 +115,8 @@ pub struct Hub {
     junk: (Option<Instant>, u32),
     /// Rows of the ledger that are unresolved, as far as known; for `status`.
     unknown: BTreeSet<OutcomeId>,
+    /// Whether there is a file that an unknown outcome is kept in.
+    outcomes_kept: bool,
     about: About,
     /// Bytes that may wait in all.
     room: usize,
@@ -320,6 +322,7 @@ impl Hub {
             entropy,
             junk: (None, 0),
             unknown: BTreeSet::new(),
+            outcomes_kept: true,
             about: About { pid, started_at: clock.unix },
             room: TOTAL_ROOM,
             rows_until: None,
@@ -334,6 +337,11 @@ impl Hub {
     /// Seals with a key that outlives the process, so that a state of an earlier one is known as ours.
     pub fn set_seal_key(&mut self, key: &[u8; 32]) {
         self.sealer = Sealer::new(key);
+    }
+
+    /// Tells whether there is a file that unknown outcomes are kept in.
+    pub fn set_outcomes_kept(&mut self, kept: bool) {
+        self.outcomes_kept = kept;
     }
 
     /// The next thing to do.

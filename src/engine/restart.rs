@@ -13,6 +13,8 @@ pub struct Restart {
     /// Failures in a row.
     failures: u32,
     last_failure: Option<Instant>,
+    /// Only a person can mend what failed last.
+    hopeless: bool,
     ready_since: Option<Instant>,
     /// State of the jitter.
     seed: u64,
@@ -46,7 +48,7 @@ pub enum Ending {
 impl Restart {
     /// No failures yet; `seed` feeds the jitter.
     pub fn new(seed: u64) -> Self {
-        Self { failures: 0, last_failure: None, ready_since: None, seed }
+        Self { failures: 0, last_failure: None, hopeless: false, ready_since: None, seed }
     }
 
     /// The child is ready.
@@ -58,6 +60,12 @@ impl Restart {
     pub fn forgive(&mut self) {
         self.failures = 0;
         self.last_failure = None;
+        self.hopeless = false;
+    }
+
+    /// Whether another attempt is in vain until a person has mended what failed last.
+    pub fn is_hopeless(&self) -> bool {
+        self.hopeless
     }
 
     /// Failures in a row.
@@ -71,6 +79,7 @@ impl Restart {
         if stable {
             self.failures = 0;
         }
+        self.hopeless = ending == Ending::Hopeless;
         match (ending, policy.policy) {
             (Ending::Hopeless, _) => {
                 self.last_failure = Some(now);

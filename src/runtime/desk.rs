@@ -77,7 +77,7 @@ impl Desk {
         let intents = match state_dir.map(|dir| Intents::open(dir, ledger::unix_now())) {
             Some(Ok(intents)) => intents,
             Some(Err(error)) => {
-                tracing::warn!(%error, "calls can't be written down before they are sent; a kill of the proxy would forget them");
+                tracing::warn!(%error, "there is no in-flight file, so calls are not written down before they are sent: what only it would have kept is forgotten with the proxy");
                 Intents::disabled()
             }
             None => Intents::disabled(),
@@ -100,6 +100,11 @@ impl Desk {
         if let Some(cache) = &mut self.cache {
             cache.launched(key, fingerprint);
         }
+    }
+
+    /// Whether there is an in-flight file, which keeps what the ledger has not.
+    pub fn has_intents(&self) -> bool {
+        self.intents.path().is_some()
     }
 
     /// Whether there is a ledger, whose first word is worth a wait.
@@ -129,7 +134,10 @@ impl Desk {
                 }
             }
             DeskEvent::Ledger(ledger::Event::Rows(rows)) => hub.note_rows(now, rows),
-            DeskEvent::Ledger(ledger::Event::Ready) => hub.handle_rows_known(now),
+            DeskEvent::Ledger(ledger::Event::Ready) => {
+                hub.set_outcomes_kept(true);
+                hub.handle_rows_known(now);
+            }
             DeskEvent::OwnRead { id, unknown, text } => hub.answer_own(&id, unknown, &text),
             DeskEvent::Order { command, server, at_once, reply } => {
                 let _ = reply.send(hub.handle_command(now, command, &server, at_once));

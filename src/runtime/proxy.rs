@@ -93,6 +93,7 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     if let Some(key) = state_dir.as_deref().and_then(seal_key) {
         hub.set_seal_key(&key);
     }
+    hub.set_outcomes_kept(desk.has_intents());
     if desk.has_ledger() {
         hub.await_rows(Instant::now() + ROWS_WAIT);
     }

@@ -77,7 +77,11 @@ fn a_state_directory_that_cannot_be_used_costs_no_call() {
     host.names("tools");
     assert_eq!(host.call("a__ledger", "{}").text(), "written");
     let error = host.call("a__ledger", r#"{"crash":"after_run"}"#).error(-31010);
-    outcome_of(&error);
+    let outcome = outcome_of(&error);
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("keeps no record of this call") && !message.contains(&outcome), "{message}");
+    host.logged("there is no in-flight file");
+    host.logged("it is tried again. Until then the in-flight file, where there is one, keeps their outcomes");
     // Also without a file the guard knows of it.
     host.call("a__ledger", r#"{"crash":"after_run"}"#).error(-31012);
     assert_eq!(host.ledger("a").len(), 2);

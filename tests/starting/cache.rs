@@ -131,6 +131,7 @@ fn files_are_private_whole_and_without_secrets() {
     }
     let dir = path.parent().unwrap();
     assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o077, 0, "the directory is the owner's");
+    assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "and so is each file");
     // Another value of the secret is another server: nothing of the old one is served.
     let mut host = host.restart().env("TOKEN", "canary-secret-other").open();
     host.names("tools");

@@ -229,3 +229,20 @@ fn a_server_that_is_replaced_while_it_starts_is_stopped_and_started_anew() {
     host.until("one process is left of it", || host.living().len() == 2);
     host.call("x__echo", "{}").result();
 }
+
+#[test]
+fn a_call_to_a_server_whose_reference_is_not_set_says_what_to_set_and_not_to_try_again() {
+    let mut host = Setup::new()
+        .server("a", "")
+        .table("[servers.unset]\ncommand = \"sh\"\nenv = { TOKEN = \"${env:NO_SUCH_TOKEN}\" }\n")
+        .open();
+    host.status_until("unset", "it is given up", |status| status["state"] == "failed");
+    for _ in 0..2 {
+        let error = host.call("unset__tool", "{}").error(-31011);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("set the variable NO_SUCH_TOKEN"), "{message}");
+        assert!(message.contains("helps only after this was mended") && !message.contains("safe to send"), "{message}");
+        assert!(error["data"].get("retryAfterMs").is_none(), "{error:#}");
+    }
+    assert_eq!(host.call("a__echo", "{}").text(), "{}");
+}

@@ -455,6 +455,7 @@ impl Hub {
         }
         let wait = match &child.state {
             State::Backoff { until } => until.saturating_duration_since(now),
+            State::Failed { .. } if child.restart.is_hopeless() => return None,
             State::Failed { half_open: true, .. } => child.restart.forward(now).saturating_duration_since(now),
             State::Failed { .. } | State::Stopped(Rest::ByPerson) => return None,
             State::Starting | State::Ready { .. } | State::Draining { .. } | State::Stopped(Rest::UntilUsed) => {

@@ -131,6 +131,7 @@ impl Hub {
             _ => format!("{} at server \"{key}\"", call.method.as_str()),
         };
         let hint = match (&call.about, call.outcome) {
+            (About::Tool(_), Some(_)) if !self.outcomes_kept => "It may or may not have run. Before calling it again, check with a reading tool whether its effect is there; the proxy can't use its state directory, so it keeps no record of this call.".to_owned(),
             (About::Tool(_), Some(outcome)) => format!(
                 "It may or may not have run. Before calling it again, check with a reading tool whether its effect is there; the outcome is kept as {outcome} (mcp-proxy unknown show {outcome})."
             ),

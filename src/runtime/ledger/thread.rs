@@ -69,7 +69,9 @@ impl Worker {
             }
             let text = error.to_string();
             if text != warned {
-                tracing::warn!("{text}; calls go on, and their outcomes are kept in the in-flight file meanwhile");
+                tracing::warn!(
+                    "{text}; calls go on, and it is tried again. Until then the in-flight file, where there is one, keeps their outcomes"
+                );
                 warned = text;
             }
             if self.closing.load(Ordering::Acquire) {
