@@ -13,7 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use digest::{Digest, Digester, LITERAL_ABOVE};
-pub use guard::{Answer, GuardRow, RepeatGuard, Standing, Verdict, WINDOW_MS};
+pub use guard::{Answer, CAPACITY, GuardRow, RepeatGuard, Standing, Verdict, WINDOW_MS};
 pub use kept::{ARGUMENTS_BOUND, Kept, Mask, RESULT_BOUND, mask_json, no_mask};
 
 /// The id of one outcome, fixed with the intent: `u-` and 13 characters, from 64 random bits.
@@ -369,6 +369,14 @@ impl SettledAs {
             Self::ToolError => "tool_error",
             Self::ProtocolError => "protocol_error",
         }
+    }
+}
+
+impl FromStr for SettledAs {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        [Self::Success, Self::ToolError, Self::ProtocolError].into_iter().find(|kind| kind.name() == name).ok_or(())
     }
 }
 

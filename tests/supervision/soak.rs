@@ -1,4 +1,5 @@
-//! The chaos test: eight children that do everything wrong, under load, beside one that is well.
+//! The chaos test: eight children that do everything wrong, under load, beside one that is well. And what is held after
+//! very many calls of unknown outcome.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,8 +18,15 @@ const UNDER_WAY: usize = 40;
 const WARM_UP: Duration = Duration::from_secs(15);
 /// Parts of the run; what is held is looked at after each.
 const WINDOWS: u32 = 4;
-/// What memory may differ between two looks. A leak of a kilobyte for each call would be ten times this.
-const NOISE: u64 = 6 << 20;
+/// Between two looks at memory while there is load.
+const SAMPLE: Duration = Duration::from_millis(100);
+/// What memory may be more in the last third of the chaos than in the second, on average. Floods of 200 kB come and go
+/// in it; the other test is stricter.
+const NOISE: u64 = 2 << 20;
+/// Calls of unknown outcome in each third of the other test.
+const LOST: usize = 8_000;
+/// What memory may be more, on average, after so many of them: a leak of 500 bytes for each would be 4 MB.
+const LOST_NOISE: u64 = 3 << 19;
 /// A name, flags, and calls of tools with arguments.
 type Bad = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 /// The bad children: their names, what they are in general, and what each is asked to do.
@@ -96,7 +104,6 @@ impl Drop for Relay {
 struct Held {
     descriptors: usize,
     processes: usize,
-    memory: u64,
 }
 
 fn held(host: &mut Host) -> Held {
@@ -113,7 +120,7 @@ fn held(host: &mut Host) -> Held {
     host.until("only what is configured lives", || host.living().len() == expected);
     host.until("nothing is left to reap", || zombies(host.pid) == 0);
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", host.pid)).unwrap().count();
-    Held { descriptors, processes: host.living().len(), memory: memory_of(host.pid) }
+    Held { descriptors, processes: host.living().len() }
 }
 
 /// What the descriptors of a process are, with their number.
@@ -153,12 +160,19 @@ struct Load {
     by_code: BTreeMap<i64, u64>,
     direct: Vec<Duration>,
     through: Vec<Duration>,
+    /// The proxy's resident memory by the way.
+    memory: Vec<u64>,
 }
 
 impl Load {
     fn run(&mut self, host: &mut Host, relay: &mut Relay, until: Instant) {
         let mut round = 0;
+        let mut sampled = Instant::now();
         while Instant::now() < until {
+            if sampled.elapsed() >= SAMPLE {
+                sampled = Instant::now();
+                self.memory.push(memory_of(host.pid));
+            }
             while self.open.len() < UNDER_WAY {
                 let (server, _, tools) = BAD[self.choice.below(BAD.len())];
                 let (tool, arguments) = tools[self.choice.below(tools.len())];
@@ -201,6 +215,12 @@ impl Load {
     }
 }
 
+/// The averages of the thirds.
+fn thirds(samples: &[u64]) -> [u64; 3] {
+    let third = samples.len() / 3;
+    [0, 1, 2].map(|part| samples[part * third..][..third].iter().sum::<u64>() / third as u64)
+}
+
 fn percentiles(times: &mut [Duration]) -> (Duration, Duration) {
     times.sort();
     (times[times.len() / 2], times[times.len() * 99 / 100])
@@ -222,10 +242,12 @@ fn eight_children_that_do_everything_wrong_soak() {
         by_code: BTreeMap::new(),
         direct: Vec::new(),
         through: Vec::new(),
+        memory: Vec::new(),
     };
     held(&mut host);
     load.run(&mut host, &mut relay, Instant::now() + WARM_UP);
     let mut looks = vec![held(&mut host)];
+    load.memory.clear();
     for _ in 0..WINDOWS {
         load.run(&mut host, &mut relay, Instant::now() + Duration::from_secs(seconds) / WINDOWS);
         looks.push(held(&mut host));
@@ -251,11 +273,40 @@ fn eight_children_that_do_everything_wrong_soak() {
     assert!(restarts > seconds, "{restarts} restarts are no chaos");
     assert!(after.processes <= before.processes, "{before:?} {after:?}");
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?} {:?}", descriptors(host.pid));
-    // Flat: the least of the last looks beside the most of the first.
-    let memory: Vec<u64> = looks.iter().map(|look| look.memory).collect();
-    assert!(memory[3].min(memory[4]) <= memory[0].max(memory[1]) + NOISE, "memory grows: {memory:?}");
+    let thirds = thirds(&load.memory);
+    println!("resident on average, by thirds: {thirds:?}");
+    assert!(thirds[2] <= thirds[1] + NOISE, "memory grows: {thirds:?}");
     assert_eq!(host.pids("well").len(), 1);
     // On a machine that does much else the relay beside it is late as well.
     let limit = Duration::from_secs(1).max(10 * direct.1);
     assert!(through.1 < limit, "p99 of the healthy child is {:?}, through a relay {:?}", through.1, direct.1);
+}
+
+#[test]
+fn memory_is_flat_however_many_outcomes_are_unknown() {
+    let more = "call_idle_timeout = \"20ms\"\nstart_timeout = \"20s\"";
+    let mut host = Setup::new().proxy(ALWAYS).tuned("a", "", more).tuned("b", "", more).open();
+    let (mut open, mut memory) = (std::collections::VecDeque::new(), Vec::new());
+    let (mut sent, mut lost) = (0, 0);
+    while lost < 3 * LOST {
+        while open.len() < UNDER_WAY {
+            // No two are the same call.
+            let arguments = format!(r#"{{"number":{sent},"text":"what a call has for arguments"}}"#);
+            open.push_back(host.request_call(["a__hang", "b__hang"][sent % 2], &arguments));
+            sent += 1;
+        }
+        let id = open.pop_front().unwrap();
+        match host.wait(&id).value()["error"]["code"].as_i64() {
+            Some(-31010) => lost += 1,
+            // The server was not fast enough to take it.
+            Some(-31011) => {}
+            other => panic!("{other:?}"),
+        }
+        if sent % 100 == 0 {
+            memory.push(memory_of(host.pid));
+        }
+    }
+    let thirds = thirds(&memory);
+    println!("{lost} outcomes unknown; resident on average, by thirds: {thirds:?}");
+    assert!(thirds[2] <= thirds[1] + LOST_NOISE, "memory grows: {thirds:?}");
 }

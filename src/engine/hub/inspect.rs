@@ -66,7 +66,7 @@ impl Hub {
             .rows()
             .fold(0_u64, |sum, row| {
                 let mut one = DefaultHasher::new();
-                (&row.digest, row.reason, row.standing, row.warned).hash(&mut one);
+                row.hash(&mut one);
                 sum.wrapping_add(one.finish())
             })
             .hash(to);

@@ -117,7 +117,7 @@ impl Hub {
                 warned: false,
             },
         );
-        self.unknown.insert(outcome);
+        self.count_unknown(outcome);
         self.child_mut(server).record.unknown += 1;
         self.effect(Effect::Lost(Box::new(row)));
     }

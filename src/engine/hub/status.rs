@@ -9,13 +9,16 @@ use super::{Broken, Hub};
 use crate::engine::catalog::Listing;
 use crate::engine::child::{Child, Conn};
 use crate::engine::listing::Kind;
-use crate::engine::outcome::{GuardRow, Standing, UnixMs};
+use crate::engine::outcome::{GuardRow, OutcomeId, Standing, UnixMs};
 use crate::wire::id::HostId;
 
 /// The two resources of our own.
 pub(super) const STATUS_URI: &str = "mcp-proxy://status";
 /// The ledger, as a resource.
 pub(super) const UNKNOWN_URI: &str = "mcp-proxy://unknown";
+
+/// So many unknown outcomes are told apart for `status`, which says no higher number; `mcp-proxy unknown` does.
+const UNKNOWN_COUNTED: usize = 65_536;
 
 /// How they are listed.
 pub(super) fn own_listing() -> Listing {
@@ -177,11 +180,18 @@ impl Hub {
         let unix = self.unix(now);
         for row in rows {
             if row.standing == Standing::Unknown {
-                self.unknown.insert(row.id);
+                self.count_unknown(row.id);
             } else {
                 self.unknown.remove(&row.id);
             }
             self.guard.note(unix, row);
+        }
+    }
+
+    /// Counts an outcome that is unknown, for `status`.
+    pub(super) fn count_unknown(&mut self, id: OutcomeId) {
+        if self.unknown.len() < UNKNOWN_COUNTED {
+            self.unknown.insert(id);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The repeat guard: a call that may already have run is not sent again blindly.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Digest, OutcomeId, Reason, Row, SettledAs, UnixMs};
 use crate::config::Repeat;
@@ -8,8 +9,12 @@ use crate::config::Repeat;
 /// How long a row stands in the way of an identical call, in milliseconds.
 pub const WINDOW_MS: u64 = 60 * 60 * 1000;
 
-/// At most so many rows are known; above it the oldest goes.
-const CAPACITY: usize = 10_000;
+/// At most so many rows are known; above it the oldest goes. A row takes about 170 bytes.
+pub const CAPACITY: usize = 4_096;
+
+/// At most so many rows of one and the same call; above it the oldest goes, so that a call that is lost again and again
+/// neither drives out the others nor makes each look longer.
+const SAME: usize = 32;
 
 /// What is known of a row's outcome, in the order in which it becomes known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,11 +90,34 @@ pub enum Answer {
 }
 
 /// The rows of the last hour, by what was called. Deterministic; time comes in.
+///
+/// What it holds is bounded and small, however many calls are lost: the ledger has all of them, and the rest of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RepeatGuard {
-    rows: BTreeMap<OutcomeId, GuardRow>,
-    by_digest: BTreeMap<Digest, BTreeSet<(UnixMs, OutcomeId)>>,
+    rows: BTreeMap<OutcomeId, Known>,
+    by_digest: BTreeSet<(Digest, UnixMs, OutcomeId)>,
     by_time: BTreeSet<(UnixMs, OutcomeId)>,
+    /// With the number of rows that have each.
+    names: BTreeMap<Arc<Names>, u32>,
+}
+
+/// What is kept of a row, beside its id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    digest: Digest,
+    time: UnixMs,
+    lost_at: UnixMs,
+    names: Arc<Names>,
+    reason: Reason,
+    standing: Standing,
+    warned: bool,
+}
+
+/// What a refusal names; the same for all calls of one tool.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Names {
+    server: String,
+    exposed: String,
 }
 
 // === impl RepeatGuard ===
@@ -97,21 +125,43 @@ pub struct RepeatGuard {
 impl RepeatGuard {
     /// Takes note of a row, own or another process's. What is known only grows: news that come late take nothing back.
     pub fn note(&mut self, now: UnixMs, row: GuardRow) {
-        self.forget_old(now);
+        while let Some(&(lost_at, id)) = self.by_time.first()
+            && now.since(lost_at) > WINDOW_MS
+        {
+            self.forget(id);
+        }
         if let Some(known) = self.rows.get_mut(&row.id) {
             known.standing = known.standing.max(row.standing);
             known.warned |= row.warned;
         } else if now.since(row.lost_at) <= WINDOW_MS {
-            let key = (row.lost_at, row.id);
-            self.by_digest.entry(row.digest).or_default().insert(key);
-            self.by_time.insert(key);
-            self.rows.insert(row.id, row);
+            self.learn(row);
         }
     }
 
-    /// What is known, in the order of the ids.
-    pub fn rows(&self) -> impl Iterator<Item = &GuardRow> {
-        self.rows.values()
+    fn learn(&mut self, row: GuardRow) {
+        let GuardRow { id, digest, server, exposed, time, lost_at, reason, standing, warned } = row;
+        self.by_time.insert((lost_at, id));
+        self.by_digest.insert((digest, lost_at, id));
+        let names = Names { server, exposed };
+        let names = self.names.get_key_value(&names).map_or_else(|| Arc::new(names), |(known, _)| Arc::clone(known));
+        *self.names.entry(Arc::clone(&names)).or_default() += 1;
+        self.rows.insert(id, Known { digest, time, lost_at, names, reason, standing, warned });
+        let too_many = self.same(digest).nth(SAME).and_then(|_| self.same(digest).next());
+        let too_much = (self.rows.len() > CAPACITY).then(|| self.by_time.first().map(|&(_, oldest)| oldest)).flatten();
+        if let Some(oldest) = too_many.or(too_much) {
+            self.forget(oldest);
+        }
+    }
+
+    /// The rows of one call, the oldest first.
+    fn same(&self, digest: Digest) -> impl DoubleEndedIterator<Item = OutcomeId> {
+        let (from, to) = ((digest, UnixMs(0), OutcomeId(0)), (digest, UnixMs(u64::MAX), OutcomeId(u64::MAX)));
+        self.by_digest.range(from..=to).map(|&(_, _, id)| id)
+    }
+
+    /// What decides about calls: digest, reason, standing, and whether somebody was warned; in the order of the ids.
+    pub fn rows(&self) -> impl Iterator<Item = (Digest, Reason, Standing, bool)> {
+        self.rows.values().map(|row| (row.digest, row.reason, row.standing, row.warned))
     }
 
     /// Takes note of a late response.
@@ -134,11 +184,10 @@ impl RepeatGuard {
         if exempt {
             return Verdict::Send;
         }
-        let Some(row) = self.armed(now, digest) else { return Verdict::Send };
-        let of = row.id;
+        let Some((of, row)) = self.armed(now, digest) else { return Verdict::Send };
         match policy {
             Repeat::Always => Verdict::SendAsRepeat { of },
-            Repeat::Never => Verdict::Refuse { of, text: row.refusal(now, Advice::Resolve) },
+            Repeat::Never => Verdict::Refuse { of, text: row.refusal(of, now, Advice::Resolve) },
             Repeat::Confirm if row.warned => Verdict::SendAsRepeat { of },
             Repeat::Confirm if host_can_elicit => Verdict::Ask { of, text: row.question(now) },
             Repeat::Confirm => self.refuse_once(now, of),
@@ -153,7 +202,7 @@ impl RepeatGuard {
                 self.warn(of);
                 Verdict::SendAsRepeat { of }
             }
-            (Answer::Declined, Some(row)) => Verdict::Refuse { of, text: row.refusal(now, Advice::Declined) },
+            (Answer::Declined, Some(row)) => Verdict::Refuse { of, text: row.refusal(of, now, Advice::Declined) },
             (Answer::None, Some(_)) => self.refuse_once(now, of),
             (Answer::Declined | Answer::None, None) => {
                 Verdict::Refuse { of, text: "the call was not sent: the person did not allow it to run again".into() }
@@ -162,13 +211,13 @@ impl RepeatGuard {
     }
 
     /// The newest row that stands in the way, preferring one that nobody was warned of.
-    fn armed(&self, now: UnixMs, digest: Digest) -> Option<&GuardRow> {
-        let rows = self.by_digest.get(&digest)?.iter().filter_map(|(_, id)| self.rows.get(id));
-        rows.filter(|row| row.is_armed(now)).max_by_key(|row| (!row.warned, row.lost_at, row.id))
+    fn armed(&self, now: UnixMs, digest: Digest) -> Option<(OutcomeId, &Known)> {
+        let rows = self.same(digest).filter_map(|id| Some((id, self.rows.get(&id)?)));
+        rows.filter(|(_, row)| row.is_armed(now)).max_by_key(|(id, row)| (!row.warned, row.lost_at, *id))
     }
 
     fn refuse_once(&mut self, now: UnixMs, of: OutcomeId) -> Verdict {
-        let text = self.rows.get(&of).map_or_else(String::new, |row| row.refusal(now, Advice::CallAgain));
+        let text = self.rows.get(&of).map_or_else(String::new, |row| row.refusal(of, now, Advice::CallAgain));
         self.warn(of);
         Verdict::Refuse { of, text }
     }
@@ -176,30 +225,27 @@ impl RepeatGuard {
     /// One warning counts for all rows of the same call that are known by then: it is refused once, not once a row.
     fn warn(&mut self, of: OutcomeId) {
         let Some(digest) = self.rows.get(&of).map(|row| row.digest) else { return };
-        for (_, id) in self.by_digest.get(&digest).into_iter().flatten() {
-            if let Some(row) = self.rows.get_mut(id) {
+        for id in self.same(digest).collect::<Vec<_>>() {
+            if let Some(row) = self.rows.get_mut(&id) {
                 row.warned = true;
             }
         }
     }
 
-    fn forget_old(&mut self, now: UnixMs) {
-        while let Some(&(lost_at, id)) = self.by_time.first()
-            && (now.since(lost_at) > WINDOW_MS || self.by_time.len() >= CAPACITY)
-        {
-            self.by_time.pop_first();
-            let Some(row) = self.rows.remove(&id) else { continue };
-            if let Some(same) = self.by_digest.get_mut(&row.digest) {
-                same.remove(&(lost_at, id));
-                if same.is_empty() {
-                    self.by_digest.remove(&row.digest);
-                }
+    fn forget(&mut self, id: OutcomeId) {
+        let Some(row) = self.rows.remove(&id) else { return };
+        self.by_time.remove(&(row.lost_at, id));
+        self.by_digest.remove(&(row.digest, row.lost_at, id));
+        if let Some(count) = self.names.get_mut(&row.names) {
+            *count -= 1;
+            if *count == 0 {
+                self.names.remove(&row.names);
             }
         }
     }
 }
 
-// === impl GuardRow ===
+// === impl Known ===
 
 /// What to do next, in a refusal.
 #[derive(Clone, Copy)]
@@ -209,7 +255,7 @@ enum Advice {
     Declined,
 }
 
-impl GuardRow {
+impl Known {
     fn is_armed(&self, now: UnixMs) -> bool {
         let counts = match self.standing {
             // A person was at hand when the host cancelled.
@@ -229,13 +275,13 @@ impl GuardRow {
     }
 
     fn question(&self, now: UnixMs) -> String {
-        let Self { exposed, server, .. } = self;
+        let Names { exposed, server } = &*self.names;
         let happened = self.what_happened(now);
         format!("The same call of \"{exposed}\" (server \"{server}\") was {happened}. Run it again?")
     }
 
-    fn refusal(&self, now: UnixMs, advice: Advice) -> String {
-        let Self { exposed, server, id, .. } = self;
+    fn refusal(&self, id: OutcomeId, now: UnixMs, advice: Advice) -> String {
+        let Names { exposed, server } = &*self.names;
         let happened = self.what_happened(now);
         let next = match advice {
             Advice::CallAgain => {
@@ -253,6 +299,8 @@ impl GuardRow {
         )
     }
 }
+
+// === impl GuardRow ===
 
 impl From<&Row> for GuardRow {
     fn from(row: &Row) -> Self {
@@ -382,7 +430,7 @@ mod tests {
             over,
             GuardRow { lost_at: over, digest: digest("other"), ..row(2, Reason::Timeout, Standing::Unknown) },
         );
-        assert_eq!((some.rows.len(), some.by_digest.len(), some.by_time.len()), (1, 1, 1));
+        assert_eq!(sizes(&some), [1; 4]);
     }
 
     #[test]
@@ -458,12 +506,51 @@ mod tests {
         );
     }
 
+    fn sizes(guard: &RepeatGuard) -> [usize; 4] {
+        [guard.rows.len(), guard.by_digest.len(), guard.by_time.len(), guard.names.len()]
+    }
+
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_the_oldest_go_first() {
+        let lost_at = |bits: usize| UnixMs(NOW.0 - 60_000 + bits as u64);
+        let lost = |bits: usize, tool: &str| GuardRow {
+            digest: digest(tool),
+            exposed: format!("bank__{tool}"),
+            lost_at: lost_at(bits),
+            ..row(bits as u64, Reason::Timeout, Standing::Unknown)
+        };
         let mut some = RepeatGuard::default();
-        for bits in 0..CAPACITY as u64 + 500 {
-            some.note(NOW, row(bits, Reason::Timeout, Standing::Unknown));
+        let last = CAPACITY + 500;
+        for bits in 0..last {
+            some.note(NOW, lost(bits, &bits.to_string()));
         }
-        assert_eq!((some.rows.len(), some.by_time.len()), (CAPACITY, CAPACITY));
+        assert_eq!(sizes(&some), [CAPACITY; 4]);
+        let mut check = |bits: usize| kind(&some.check(NOW, Repeat::Never, digest(&bits.to_string()), false, false));
+        assert_eq!([check(0), check(499), check(500), check(last - 1)], ["send", "send", "refuse", "refuse"]);
+        // One call that is lost again and again drives nothing else out.
+        for bits in 0..CAPACITY {
+            some.note(NOW, lost(last + bits, "again"));
+        }
+        assert_eq!(sizes(&some), [CAPACITY, CAPACITY, CAPACITY, CAPACITY - SAME + 1]);
+        let Verdict::Refuse { of, .. } = some.check(NOW, Repeat::Never, digest("again"), false, false) else {
+            panic!("it is refused")
+        };
+        assert_eq!(of, OutcomeId::from_random((last + CAPACITY - 1) as u64), "the newest is named");
+        some.note(
+            UnixMs(NOW.0 + 2 * WINDOW_MS),
+            GuardRow { lost_at: UnixMs(NOW.0 + 2 * WINDOW_MS), ..lost(0, "late") },
+        );
+        assert_eq!(sizes(&some), [1; 4]);
+    }
+
+    #[test]
+    fn a_row_is_as_small_as_its_bound_says() {
+        let entries = [
+            size_of::<(OutcomeId, Known)>(),
+            size_of::<(Digest, UnixMs, OutcomeId)>(),
+            size_of::<(UnixMs, OutcomeId)>(),
+        ];
+        // The nodes of a tree are half full at the least.
+        assert!(entries.iter().sum::<usize>() <= 104, "{entries:?}");
     }
 }

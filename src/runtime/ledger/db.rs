@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::unix_now;
 use crate::engine::outcome::{
-    Exit, Kept, OutcomeId, Reason, Resolution, ResolvedAs, Row, SettledAs, Settlement, UnixMs, WINDOW_MS,
+    Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, ResolvedAs, Row, Settlement, Standing, UnixMs, WINDOW_MS,
 };
 use crate::runtime::inflight::{Orphan, create_private_dir};
 
@@ -47,6 +47,14 @@ INSERT INTO counter VALUES (0);
 pub(super) const COLUMNS: &str = "id, time, lost_at, server, tool, exposed, arguments, arguments_length, \
     arguments_cut, digest, host_request_id, generation, sequence, pid, reason, exit, settled_as, settled_at, result, \
     result_length, result_cut, resolved_as, resolved_at, note, repeat_of, repeated_at, refused_at";
+
+/// What the guard is told of a row, in the order of [`read_guard_row`].
+pub(super) const GUARD_COLUMNS: &str = "id, digest, server, exposed, time, lost_at, reason, settled_as, \
+    resolved_as IS NOT NULL, refused_at IS NOT NULL OR repeated_at IS NOT NULL";
+
+/// Pages that SQLite may keep in memory, in KiB. Its own bound of 2,000 is more than all of an idle proxy; a row is
+/// written and never looked at again.
+const CACHE_KIB: i32 = 256;
 
 /// A connection to the ledger.
 #[derive(Debug)]
@@ -130,6 +138,7 @@ impl Db {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(PATIENCE)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         let found = version(&connection)?;
         if found > VERSION {
             return Err(LedgerError::Newer { path: path.to_owned(), found });
@@ -403,12 +412,7 @@ pub(super) fn read_row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> 
     let settlement = match row.get::<_, Option<String>>(16)?.as_deref() {
         None => None,
         Some(kind) => Some(Settlement {
-            kind: match kind {
-                "success" => SettledAs::Success,
-                "tool_error" => SettledAs::ToolError,
-                "protocol_error" => SettledAs::ProtocolError,
-                _ => return Err(strange(16)),
-            },
+            kind: kind.parse().map_err(|()| strange(16))?,
             at: UnixMs(number(17)?),
             result: kept(text(18)?, 19)?.ok_or_else(|| strange(18))?,
         }),
@@ -445,5 +449,25 @@ pub(super) fn read_row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> 
         repeat_of: id(24)?,
         repeated_at: maybe(25)?.map(UnixMs),
         refused_at: maybe(26)?.map(UnixMs),
+    })
+}
+
+/// Reads a row of [`GUARD_COLUMNS`], as [`read_row`] does.
+pub(super) fn read_guard_row(row: &rusqlite::Row<'_>) -> Result<GuardRow, rusqlite::Error> {
+    let text = |column: usize| row.get::<_, Option<String>>(column).map(Option::unwrap_or_default);
+    let strange =
+        |column: usize| rusqlite::Error::InvalidColumnType(column, GUARD_COLUMNS.into(), rusqlite::types::Type::Text);
+    let time = |column: usize| row.get::<_, i64>(column).map(|number| UnixMs(number.cast_unsigned()));
+    let settled = row.get::<_, Option<String>>(7)?.map(|kind| kind.parse().map_err(|()| strange(7))).transpose()?;
+    Ok(GuardRow {
+        id: text(0)?.parse().map_err(|_| strange(0))?,
+        digest: text(1)?.parse().map_err(|()| strange(1))?,
+        server: row.get(2)?,
+        exposed: row.get(3)?,
+        time: time(4)?,
+        lost_at: time(5)?,
+        reason: text(6)?.parse().map_err(|()| strange(6))?,
+        standing: Standing::of(settled, row.get(8)?),
+        warned: row.get(9)?,
     })
 }

@@ -7,8 +7,10 @@ use rusqlite::params;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::db::{COLUMNS, Db, LedgerError, read_row, signed};
-use crate::engine::outcome::{Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, Row, SettledAs, State, UnixMs};
+use super::db::{COLUMNS, Db, GUARD_COLUMNS, LedgerError, read_guard_row, read_row, signed};
+use crate::engine::outcome::{
+    CAPACITY, Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, Row, SettledAs, State, UnixMs,
+};
 
 /// Which rows are wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,17 +113,19 @@ impl Db {
         if latest == after {
             return Ok((Vec::new(), latest));
         }
-        let mut statement = self
-            .connection
-            .prepare_cached(&format!("SELECT {COLUMNS} FROM calls WHERE revision > ?1 AND lost_at >= ?2"))?;
-        let rows = statement.query_map(params![after, signed(lost_since.0)], read_row)?;
-        let rows = rows.filter(is_readable).map(|row| row.map(|row| GuardRow::from(&row))).collect::<Result<_, _>>()?;
+        // More than the guard keeps is not read, and of each row only what it asks for.
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT {GUARD_COLUMNS} FROM calls WHERE revision > ?1 AND lost_at >= ?2 ORDER BY lost_at DESC LIMIT ?3"
+        ))?;
+        let newest = i64::try_from(CAPACITY).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![after, signed(lost_since.0), newest], read_guard_row)?;
+        let rows = rows.filter(is_readable).collect::<Result<_, _>>()?;
         Ok((rows, latest))
     }
 }
 
 /// One row that this program does not understand must not hide the others.
-fn is_readable(row: &Result<Row, rusqlite::Error>) -> bool {
+fn is_readable<T>(row: &Result<T, rusqlite::Error>) -> bool {
     !matches!(row, Err(rusqlite::Error::InvalidColumnType(..)))
 }
 
