@@ -13,6 +13,8 @@ mod harness;
 mod crash;
 #[path = "supervision/end.rs"]
 mod end;
+#[path = "supervision/faults.rs"]
+mod faults;
 #[path = "supervision/kill.rs"]
 mod kill;
 #[path = "supervision/limits.rs"]

@@ -1,7 +1,9 @@
 //! Where the log goes: stderr or a file, masked, and never waited for.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
@@ -45,8 +47,23 @@ pub fn init(log: &Log, shelf: Shelf) -> anyhow::Result<WorkerGuard> {
     };
     started.map_err(|error| anyhow::anyhow!("the log can't be started: {error}"))?;
     // What would be written to stderr at once could wait for ever there, and hold a secret.
-    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+    std::panic::set_hook(Box::new(tell_panic));
     Ok(guard)
+}
+
+/// A fault that comes again and again at one place is a few lines.
+fn tell_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    static TOLD: Mutex<BTreeMap<(String, u32), u64>> = Mutex::new(BTreeMap::new());
+    let place = panic.location().map_or_else(Default::default, |at| (at.file().to_owned(), at.line()));
+    let count = {
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = told.entry(place).or_insert(0);
+        *count += 1;
+        *count
+    };
+    if count.is_power_of_two() {
+        tracing::error!(count, "a fault of the proxy itself; please report it: {panic}");
+    }
 }
 
 /// What `mcp-proxy logs` has: what the log has, and at least the level `info`, for a person asks after the fact.

@@ -12,6 +12,7 @@ mod calls;
 mod children;
 mod control;
 mod explain;
+mod fault;
 mod from_child;
 mod from_host;
 mod initialize;
@@ -56,6 +57,7 @@ use crate::wire::splice::Edit;
 use crate::wire::turns::{Sent, Turns};
 
 pub use control::Command;
+pub use fault::{Due, Mark};
 pub use lifecycle::StartFailure;
 pub use reload::Incoming;
 
@@ -122,6 +124,8 @@ pub struct Hub {
     room: usize,
     /// Until then calls that are written down wait for the rows of earlier lives.
     rows_until: Option<Instant>,
+    /// After a fault of ours in a timer none rings before then.
+    due_not_before: Option<Instant>,
     /// Servers that were left out because of a fault in their tables.
     broken: Vec<Broken>,
     /// The last calls, for `top`.
@@ -326,6 +330,7 @@ impl Hub {
             about: About { pid, started_at: clock.unix },
             room: TOTAL_ROOM,
             rows_until: None,
+            due_not_before: None,
             broken: Vec::new(),
             recent: Recent::default(),
             config: Arc::clone(&config),
@@ -454,25 +459,15 @@ impl Hub {
         ]
         .into_iter()
         .flatten();
-        own.chain(self.announce.iter().copied().flatten()).chain(children).min()
+        let at = own.chain(self.announce.iter().copied().flatten()).chain(children).min();
+        at.map(|at| self.due_not_before.map_or(at, |not_before| at.max(not_before)))
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.announce_due(now);
-        self.answer_initialize(now);
-        self.answer_lists(now);
-        if self.rows_until.is_some_and(|until| until <= now) {
-            self.handle_rows_known(now);
+        for due in self.dues() {
+            self.handle_due(now, due);
         }
-        self.asked_expired(now);
-        self.parked_due(now);
-        self.rounds_due(now);
-        self.listens_due(now);
-        for index in 0..self.children.len() {
-            self.child_timeout(now, ServerId(index));
-        }
-        self.finish_when_idle(now);
     }
 
     /// The largest line that may pass.

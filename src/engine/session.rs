@@ -48,6 +48,8 @@ pub struct Session {
     pub next_question: u64,
     /// Number of the next batch.
     pub next_batch: u64,
+    /// Requests that were begun so far.
+    pub begun: u64,
 }
 
 /// How far the handshake with the host is.
@@ -205,6 +207,7 @@ impl Session {
             listens: BTreeMap::new(),
             next_question: 1,
             next_batch: 1,
+            begun: 0,
         }
     }
 
@@ -220,6 +223,7 @@ impl Session {
         }
         let Entry::Vacant(free) = self.in_flight.entry(id.clone()) else { return false };
         free.insert(InFlight { place: Place::Initialize, batch, modern: None });
+        self.begun += 1;
         true
     }
 

@@ -125,7 +125,10 @@ impl ChildIo {
         };
         let read = read_stderr(conn, name.to_owned(), pipes.stderr, shelf, events.clone(), said_all);
         let reader = tasks.spawn(alarmed(Box::pin(read)));
-        tasks.spawn(alarmed(Box::pin(mind(conn, process, stopped, last_words, events.clone()))));
+        let fuse = super::pump::Fuse::from_environment();
+        let (life, place) = (format!("{name}:{}", conn.generation), ["mind", "mind-exit"]);
+        let breaks = place.map(|place| fuse.is_lit(place, life.as_bytes()));
+        tasks.spawn(alarmed(Box::pin(mind(conn, process, stopped, last_words, events.clone(), breaks))));
         Self {
             conn,
             stdin: Some(Arc::new(pipes.stdin)),
@@ -201,7 +204,7 @@ async fn read_stderr(
     let mut framer = Framer::new(STDERR_LINE);
     let mut window = tokio::time::Instant::now();
     let (mut lines, mut dropped) = (0_u32, 0_u64);
-    let panic_at = super::pump::panic_at();
+    let fuse = super::pump::Fuse::from_environment();
     loop {
         if stderr.readable().await.is_err() {
             break;
@@ -220,8 +223,8 @@ async fn read_stderr(
         }
         let last = ended.then(|| framer.finish()).flatten();
         while let Some(frame) = framer.next_frame() {
-            if let (Some(text), Frame::Line(line)) = (&panic_at, &frame) {
-                assert!(!super::pump::holds(line, text), "as MCP_PROXY_TEST_PANIC asks for");
+            if let Frame::Line(line) = &frame {
+                fuse.check("", line);
             }
             tell(conn, &name, &frame, &shelf, &events, &mut lines, &mut dropped);
         }
@@ -267,9 +270,12 @@ async fn mind(
     mut stop: oneshot::Receiver<Duration>,
     last_words: oneshot::Receiver<()>,
     events: mpsc::UnboundedSender<ChildEvent>,
+    breaks: [bool; 2],
 ) {
+    assert!(!breaks[0], "as MCP_PROXY_TEST_PANIC asks for");
     let grace = tokio::select! {
         exit = process.wait() => {
+            assert!(!breaks[1], "as MCP_PROXY_TEST_PANIC asks for");
             let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
             let _ = events.send(ChildEvent::Exited(conn, exit));
             stop.await

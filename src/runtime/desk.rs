@@ -55,6 +55,16 @@ pub enum DeskEvent {
     Reload(Box<super::reload::Reloaded>),
 }
 
+impl DeskEvent {
+    /// The host's request that it is about.
+    pub fn request(&self) -> Option<&HostId> {
+        match self {
+            Self::OwnRead { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+}
+
 /// The desk.
 #[derive(Debug)]
 pub struct Desk {

@@ -5,8 +5,9 @@
 //! So a flood of one child can delay the others by one turn, and neither a full pipe nor a slow disk stops it.
 
 mod reading;
+mod shield;
 
-pub(super) use reading::{holds, panic_at};
+pub(super) use shield::Fuse;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -88,8 +89,8 @@ pub struct Pump {
     paused: Vec<Conn>,
     /// Bytes of children's lines that are not yet whole, at most; looked up when it is too much.
     held: usize,
-    /// For tests: a child's line with this text makes its handling panic; after `write:`, a line that is written to it.
-    panic_at: Option<String>,
+    /// For tests.
+    fuse: Fuse,
 }
 
 /// Why and until when the end is on its way.
@@ -150,7 +151,7 @@ impl Pump {
             to_write: Vec::new(),
             paused: Vec::new(),
             held: 0,
-            panic_at: panic_at(),
+            fuse: Fuse::from_environment(),
         }
     }
 
@@ -192,7 +193,7 @@ impl Pump {
         }
         self.read_host(now);
         if std::mem::take(&mut self.due) || self.timer_at.is_some_and(|at| at <= now) {
-            self.hub.handle_timeout(now);
+            shield::timeout(&mut self.hub, now, &self.fuse);
         }
         self.do_effects(now);
         self.write_host(now);
@@ -257,7 +258,7 @@ impl Pump {
     }
 
     fn stop(&mut self, now: Instant, hasty: bool) {
-        self.hub.handle_stop(now);
+        shield::stop(&mut self.hub, now);
         self.begin_exit(now, hasty);
     }
 
@@ -275,7 +276,10 @@ impl Pump {
         match event {
             Event::Child(event) => self.child_event(now, event),
             Event::Spawned(conn, result) => self.spawned(now, conn, result),
-            Event::Desk(event) => self.desk.event(now, &mut self.hub, event),
+            Event::Desk(event) => {
+                let id = event.request().cloned();
+                shield::of_all(&mut self.hub, now, id.as_ref(), |hub| self.desk.event(now, hub, event));
+            }
         }
     }
 
@@ -289,25 +293,29 @@ impl Pump {
                 }
             }
             ChildEvent::Stderr(conn, line) => {
-                reading::shielded(&mut self.hub, now, conn, |hub| hub.handle_stderr(conn, line));
+                shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_stderr(conn, line));
             }
             ChildEvent::Exited(conn, exit) => {
                 self.read_rest(now, conn);
-                self.hub.handle_gone(now, conn, exit_of(exit));
+                shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_gone(now, conn, exit_of(exit)));
             }
-            ChildEvent::Silent(conn) => self.hub.handle_gone(now, conn, None),
+            ChildEvent::Silent(conn) => {
+                shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_gone(now, conn, None));
+            }
             ChildEvent::Reaped(conn) => {
                 self.children.remove(&conn);
-                self.hub.handle_reaped(now, conn);
+                shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_reaped(now, conn));
             }
-            ChildEvent::Broken(conn) => self.hub.handle_broken(now, conn),
+            ChildEvent::Broken(conn) => shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_broken(now, conn)),
         }
     }
 
     fn spawned(&mut self, now: Instant, conn: Conn, result: Result<Started, StartFailure>) {
         let Started { process, pipes, fingerprint } = match result {
             Ok(started) => started,
-            Err(failure) => return self.hub.handle_spawned(now, conn, Err(failure)),
+            Err(failure) => {
+                return shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_spawned(now, conn, Err(failure)));
+            }
         };
         let pid = process.pid();
         let name = self.hub.name_of(conn).to_owned();
@@ -324,7 +332,7 @@ impl Pump {
             &mut self.tasks,
         );
         self.children.insert(conn, io);
-        self.hub.handle_spawned(now, conn, Ok(pid));
+        shield::of_child(&mut self.hub, now, conn, |hub| hub.handle_spawned(now, conn, Ok(pid)));
         if self.hub.child_outbox(conn).is_none() {
             // It is no longer wanted: its link went while it was being started.
             self.stop_child(conn);
@@ -344,11 +352,11 @@ impl Pump {
             }
             match self.framer.next_frame() {
                 Some(Frame::Line(line)) => {
-                    self.hub.handle_host(now, line);
+                    shield::host_line(&mut self.hub, now, line, &self.fuse);
                     continue;
                 }
                 Some(Frame::TooLong(told)) => {
-                    self.hub.handle_host_too_long(now, &told);
+                    shield::of_all(&mut self.hub, now, None, |hub| hub.handle_host_too_long(now, &told));
                     continue;
                 }
                 None if read >= BYTES => break,
@@ -370,10 +378,10 @@ impl Pump {
         }
         if ended {
             if let Some(Frame::Line(line)) = self.framer.finish() {
-                self.hub.handle_host(now, line);
+                shield::host_line(&mut self.hub, now, line, &self.fuse);
             }
             self.input = None;
-            self.hub.handle_host_eof(now);
+            shield::shield(&mut self.hub, |hub| hub.handle_host_eof(now), |hub| hub.handle_stop_fault(now));
         }
     }
 
@@ -399,7 +407,11 @@ impl Pump {
                     }
                 }
                 Effect::Exit => self.begin_exit(now, false),
-                other => self.desk.effect(&mut self.hub, other, &self.shelf),
+                other => {
+                    let id = if let Effect::ReadOwn { id, .. } = &other { Some(id.clone()) } else { None };
+                    let (desk, shelf) = (&mut self.desk, &self.shelf);
+                    shield::of_all(&mut self.hub, now, id.as_ref(), |hub| desk.effect(hub, other, shelf));
+                }
             }
         }
         self.desk.flush();
@@ -444,10 +456,9 @@ impl Pump {
             let Some(outbox) = self.hub.child_outbox(conn).filter(|outbox| !outbox.is_empty()) else { return };
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = fill(&mut pieces, outbox.front());
-            let asked_for = self.panic_at.as_deref().and_then(|text| text.strip_prefix("write:"));
-            let breaks = asked_for.is_some_and(|text| pieces[..count].iter().any(|piece| holds(piece, text)));
+            let breaks = pieces[..count].iter().any(|piece| self.fuse.is_lit("write", piece));
             match stdin.try_write_vectored(&pieces[..count]) {
-                Ok(count) => reading::shielded(&mut self.hub, now, conn, |hub| {
+                Ok(count) => shield::of_child(&mut self.hub, now, conn, |hub| {
                     hub.child_accepted(conn, count);
                     assert!(!breaks, "as MCP_PROXY_TEST_PANIC asks for");
                 }),

@@ -167,16 +167,31 @@ impl<T: Copy + PartialEq> Default for Outbox<T> {
     }
 }
 
-/// A message being added.
+/// A message being added. Dropped before it is closed, as by a panic, it leaves nothing.
 struct Open<'a, T> {
     outbox: &'a mut Outbox<T>,
     tag: T,
     first: bool,
+    /// Parts that were there before it.
+    before: usize,
+    closed: bool,
+}
+
+impl<T> Drop for Open<'_, T> {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.outbox.arena.clear();
+            for part in self.outbox.parts.drain(self.before..) {
+                self.outbox.bytes -= part.bytes.len();
+            }
+        }
+    }
 }
 
 impl<'a, T: Copy + PartialEq> Open<'a, T> {
     fn new(outbox: &'a mut Outbox<T>, tag: T) -> Self {
-        Self { outbox, tag, first: true }
+        let before = outbox.parts.len();
+        Self { outbox, tag, first: true, before, closed: false }
     }
 
     fn copy(&mut self, bytes: &[u8]) {
@@ -220,6 +235,7 @@ impl<'a, T: Copy + PartialEq> Open<'a, T> {
     fn close(mut self) {
         self.copy(b"\n");
         self.flush(true);
+        self.closed = true;
     }
 }
 
@@ -264,6 +280,21 @@ mod tests {
         assert!(outbox.take_back(1));
         assert_eq!(text(&outbox), "before\nafter\n");
         assert_eq!(outbox.bytes(), 13);
+    }
+
+    #[test]
+    fn a_message_that_could_not_be_made_leaves_nothing() {
+        let frame = Bytes::from("q".repeat(50_000));
+        let mut outbox = Outbox::new();
+        outbox.push(1, b"before");
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let edit = |at| Edit { at, with: With::Static(b"x") };
+            outbox.push_edited(2, &frame, &mut [edit(0..1), edit(20_000..20_001), edit(50_000..60_000)]);
+        }));
+        assert!(broken.is_err());
+        outbox.push(3, b"after");
+        assert_eq!((text(&outbox), outbox.bytes()), ("before\nafter\n".to_owned(), 13));
+        assert_eq!(outbox.unsent().collect::<Vec<_>>(), [1, 3]);
     }
 
     #[test]

@@ -11,8 +11,7 @@ use crate::engine::era::Era;
 use crate::engine::link::{Call, ChildTag, Link, Phase, Purpose};
 use crate::engine::outcome::{Exit, Reason};
 use crate::engine::restart::{Decision, Ending};
-use crate::engine::session::{InFlight, Place};
-use crate::wire::code::{RpcError, UNKNOWN_OUTCOME};
+use crate::engine::session::Place;
 use crate::wire::id::HostId;
 
 /// Why a process could not be started.
@@ -176,30 +175,8 @@ impl Hub {
         self.end_life(now, conn, exit, &what);
     }
 
-    /// A fault of ours in the handling of what that life said, or in a task around it: the life ends, and what was lost
-    /// on the way is answered.
-    pub fn handle_broken(&mut self, now: Instant, conn: Conn) {
-        if self.link_of(conn).is_none_or(|link| link.phase == Phase::Ending) {
-            return;
-        }
-        let what = "the proxy failed in handling what it said, which is a fault of the proxy; please report it";
-        tracing::error!(server = %self.child(conn.server).config.key, generation = conn.generation, "{what}");
-        self.end_life(now, conn, None, what);
-        let at_child = |flight: &InFlight| matches!(flight.place, Place::AtChild(server, _) if server == conn.server);
-        let flights = self.session.in_flight.iter().filter(|(_, flight)| at_child(flight));
-        let lost: Vec<HostId> = flights.map(|(id, _)| id.clone()).collect();
-        for id in lost {
-            let key = self.child(conn.server).config.key.as_str();
-            let message = format!("The outcome of the request to server \"{key}\" is unknown: {what}.");
-            let error = RpcError::new(UNKNOWN_OUTCOME, message)
-                .with("server", key)
-                .with("reason", Reason::ConnectionLost.name());
-            self.answer_error_from(&id, Some(conn.server), &error);
-        }
-    }
-
     /// Ends a life: answers what is pending, gives back what was not sent, and decides what follows.
-    fn end_life(&mut self, now: Instant, conn: Conn, exit: Option<Exit>, what: &str) {
+    pub(super) fn end_life(&mut self, now: Instant, conn: Conn, exit: Option<Exit>, what: &str) {
         let child = self.child_mut(conn.server);
         let Some(link) = child.link.as_mut().filter(|link| link.conn == conn) else { return };
         let was_ready = link.phase == Phase::Ready;
@@ -315,7 +292,7 @@ impl Hub {
     }
 
     /// Decides what follows an end.
-    fn ended(&mut self, now: Instant, id: ServerId, ending: Ending, why: &str) {
+    pub(super) fn ended(&mut self, now: Instant, id: ServerId, ending: Ending, why: &str) {
         if self.stopping.is_some() {
             return;
         }
@@ -504,7 +481,7 @@ impl Hub {
         );
     }
 
-    fn after_drain(&mut self, now: Instant, id: ServerId, then: Then) {
+    pub(super) fn after_drain(&mut self, now: Instant, id: ServerId, then: Then) {
         match then {
             Then::Start => {
                 self.child_mut(id).restart.forgive();

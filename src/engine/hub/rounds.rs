@@ -14,7 +14,7 @@ use crate::engine::link::{Answers, Call};
 use crate::engine::outcome::Reason;
 use crate::engine::session::{Asker, Place, Question};
 use crate::wire::code::{self, RpcError};
-use crate::wire::id::{OurId, WireId};
+use crate::wire::id::{HostId, OurId, WireId};
 use crate::wire::json as text;
 use crate::wire::meta;
 use crate::wire::method::{Method, Revision};
@@ -244,6 +244,11 @@ impl Hub {
 
     pub(super) fn rounds_deadline(&self) -> Option<Instant> {
         self.rounds.values().map(|round| round.at).min()
+    }
+
+    /// The requests of rounds whose time is over.
+    pub(super) fn rounds_over(&self, now: Instant) -> Vec<HostId> {
+        self.rounds.values().filter(|round| round.at <= now).map(|round| round.call.host_id.clone()).collect()
     }
 
     pub(super) fn rounds_due(&mut self, now: Instant) {

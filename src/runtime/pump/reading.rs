@@ -1,12 +1,10 @@
 //! How the pump reads its children.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
 use std::time::Instant;
 
-use super::{BYTES, LINES, Pump};
+use super::{BYTES, LINES, Pump, shield};
 use crate::engine::child::Conn;
-use crate::engine::hub::Hub;
 use crate::wire::frame::Frame;
 
 /// What a pipe can hold at most where nobody has raised the system's own bound.
@@ -87,38 +85,13 @@ impl Pump {
 
     /// Hands a line of a child to the machine.
     fn take(&mut self, now: Instant, conn: Conn, frame: Frame) {
-        let panic_at = self.panic_at.as_deref();
-        shielded(&mut self.hub, now, conn, |hub| match frame {
+        let fuse = &self.fuse;
+        shield::of_child(&mut self.hub, now, conn, |hub| match frame {
             Frame::Line(line) => {
-                if let Some(text) = panic_at {
-                    assert!(!holds(&line, text), "as MCP_PROXY_TEST_PANIC asks for");
-                }
+                fuse.check("", &line);
                 hub.handle_child(now, conn, line);
             }
             Frame::TooLong(told) => hub.handle_child_too_long(now, conn, &told),
         });
     }
-}
-
-/// Does `work` about a child. A fault of ours in it costs that child's life and no other.
-pub(super) fn shielded(hub: &mut Hub, now: Instant, conn: Conn, work: impl FnOnce(&mut Hub)) {
-    if catch_unwind(AssertUnwindSafe(|| work(hub))).is_err() {
-        hub.handle_broken(now, conn);
-    }
-}
-
-/// Whether a line has that text in it.
-pub(in crate::runtime) fn holds(line: &[u8], text: &str) -> bool {
-    memchr::memmem::find(line, text.as_bytes()).is_some()
-}
-
-/// In builds for tests a line with the text of `MCP_PROXY_TEST_PANIC` makes its handling panic.
-#[cfg(any(debug_assertions, feature = "test-fakes"))]
-pub(in crate::runtime) fn panic_at() -> Option<String> {
-    std::env::var("MCP_PROXY_TEST_PANIC").ok()
-}
-
-#[cfg(not(any(debug_assertions, feature = "test-fakes")))]
-pub(in crate::runtime) fn panic_at() -> Option<String> {
-    None
 }
