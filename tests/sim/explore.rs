@@ -3,7 +3,7 @@
 //! Bounds: two children that are ready (or none, for the start), two requests, and of each fault only as many as the
 //! world allows. The host reads at once, children answer well or not at all, and a write takes one byte or everything.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use mcp_proxy::engine::hub::Command;
@@ -162,6 +162,13 @@ fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
 /// tell when in between a child read, spoke or died; a child that may speak after the end of its input was ordered
 /// stands for one whose words were in the pipe by then.
 fn happens(world: &mut World, act: &Act, coarse: bool) {
+    if let (true, Act::Gone(conn)) = (world.states.is_some(), act) {
+        // Where states are compared the host reads each line at once, also the last ones of a dead child.
+        while !world.procs[conn].stdout.is_empty() {
+            world.apply(&Act::Deliver(*conn));
+            world.host_reads(Amount::All);
+        }
+    }
     world.apply(act);
     if coarse {
         match act {
@@ -186,8 +193,37 @@ fn explore(name: &str, start: World, left: Left) {
     explore_for(name, start, left, &[]);
 }
 
+/// What came of one request: how it was answered, whether it was sent, cancelled, promised not to be sent, and the fates of
+/// its outcomes.
+type Came = (Option<(i64, String)>, bool, bool, bool, Vec<u8>);
+
+/// What can be told of a world at its end: what came of each request, which lives there were, and the last lists.
+type End = (Vec<Came>, Vec<(usize, u32)>, Vec<String>);
+
+fn end_of(world: &World) -> End {
+    let watch = &world.watch;
+    let came = watch.requests.iter().enumerate().map(|(mark, request)| {
+        let fates = watch.outcomes.values().filter(|(of, _)| *of == mark).map(|(_, fate)| *fate as u8);
+        let mut fates: Vec<u8> = fates.collect();
+        fates.sort_unstable();
+        (request.told.clone(), request.started.is_some(), request.cancelled, request.never, fates)
+    });
+    let mut lives: Vec<_> = world.past.iter().map(|conn| (conn.server.0, conn.generation)).collect();
+    lives.sort_unstable();
+    (came.collect(), lives, watch.given.values().map(|(list, _)| list.clone()).collect())
+}
+
+/// What was reached on all ways of a world.
+#[derive(Default)]
+struct Reached {
+    ends: BTreeSet<End>,
+    /// Of the machine, if they are asked for, as digests.
+    states: BTreeSet<u64>,
+}
+
 /// The same; each of `must` has to have occurred on some way.
-fn explore_for(name: &str, start: World, left: Left, must: &[&str]) {
+fn explore_for(name: &str, start: World, left: Left, must: &[&str]) -> Reached {
+    let mut reached = Reached::default();
     let mut occurred: HashSet<&str> = HashSet::new();
     let began = Instant::now();
     let mut seen: HashSet<(u64, Left)> = HashSet::new();
@@ -202,7 +238,9 @@ fn explore_for(name: &str, start: World, left: Left, must: &[&str]) {
         if !busy || world.exited {
             ends += 1;
             for by_signal in [true, false] {
-                finish(&mut world.clone(), by_signal);
+                let mut end = world.clone();
+                finish(&mut end, by_signal);
+                reached.ends.insert(end_of(&end));
             }
             if !world.watch.rounds.is_empty() {
                 let mut alone = world.clone();
@@ -224,6 +262,7 @@ fn explore_for(name: &str, start: World, left: Left, must: &[&str]) {
             if next.host_has() {
                 next.host_reads(Amount::All);
             }
+            reached.states.extend(next.states.iter_mut().flat_map(|states| states.drain(..)));
             open.push((next, rest));
         }
     }
@@ -231,6 +270,25 @@ fn explore_for(name: &str, start: World, left: Left, must: &[&str]) {
     assert!(seen.len() > 50, "nothing happened");
     let missing: Vec<&&str> = must.iter().filter(|name| !occurred.contains(**name)).collect();
     assert!(missing.is_empty(), "no {missing:?} in the world \"{name}\"");
+    reached
+}
+
+/// Explores a world in fine and in coarse steps: both must take the machine through the same states to the same ends.
+fn alike(name: &str, start: &World, left: &Left) {
+    let [fine, coarse] = [false, true].map(|coarse| {
+        let left = Left { coarse, ..left.clone() };
+        let mut start = start.clone();
+        start.states = Some(Vec::new());
+        explore_for(&format!("{name}, {}", if coarse { "coarse" } else { "fine" }), start, left, &[])
+    });
+    let states = [&fine, &coarse].map(|way| way.states.len());
+    println!("{name}: {} ends, {states:?} states of the machine", fine.ends.len());
+    let missed: Vec<_> = fine.ends.difference(&coarse.ends).take(3).collect();
+    let made_up: Vec<_> = coarse.ends.difference(&fine.ends).take(3).collect();
+    assert!(missed.is_empty() && made_up.is_empty(), "{name}: missed {missed:#?}, made up {made_up:#?}");
+    let missed = fine.states.difference(&coarse.states).count();
+    let made_up = coarse.states.difference(&fine.states).count();
+    assert_eq!((missed, made_up), (0, 0), "{name}: states of the machine that are missed, and made up");
 }
 
 fn call(key: &str, argument: usize) -> Act {
@@ -333,6 +391,27 @@ fn every_order_of_a_cancellation_a_time_limit_and_a_reload() {
 fn every_order_of_a_change_and_a_crash() {
     let left = Left { host: vec![call("a", 1)], changes: 1, crashes: 1, ticks: 1, ..Left::default() };
     explore("a change and a crash", ready(), left);
+}
+
+/// What [`happens`] says of coarse steps, tried where both can be: one fault less, or one call.
+#[test]
+fn coarse_steps_miss_no_end() {
+    let two = || vec![call("a", 1), call("b", 2)];
+    let some = Left { host: two(), ..Left::default() };
+    for (name, left) in [
+        ("a crash", Left { crashes: 1, ticks: 2, ..some.clone() }),
+        ("a crash and a cancellation", Left { crashes: 1, cancels: 1, ..some.clone() }),
+        ("a crash and a change", Left { host: vec![call("a", 1)], crashes: 1, changes: 1, ticks: 1, ..some.clone() }),
+        ("a crash, a cancellation and a change", Left { crashes: 1, cancels: 1, changes: 1, ..some.clone() }),
+        ("a reload", Left { ticks: 1, orders: replaced(), ..some.clone() }),
+        ("a crash and a reload", Left { host: vec![call("a", 1)], crashes: 1, orders: replaced(), ..some.clone() }),
+        (
+            "a cancellation and a reload",
+            Left { host: vec![call("a", 1)], cancels: 1, ticks: 1, orders: replaced(), ..some },
+        ),
+    ] {
+        alike(name, &ready(), &left);
+    }
 }
 
 #[test]

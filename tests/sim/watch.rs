@@ -38,6 +38,8 @@ pub struct Request {
     pub array: bool,
     pub cancelled: bool,
     pub answers: u32,
+    /// The code of its answer: 0 for a result, and the reason that was given.
+    pub told: Option<(i64, String)>,
     /// The last byte of the answer was accepted by the host.
     pub delivered: bool,
     /// The life that its first byte went to.
@@ -230,6 +232,7 @@ impl Watch {
             array: false,
             cancelled: false,
             answers: 0,
+            told: None,
             delivered: false,
             started: None,
             executed: 0,
@@ -390,6 +393,8 @@ impl Watch {
         let request = &mut self.requests[mark];
         request.answers += 1;
         assert_eq!(request.answers, 1, "P1: two answers: {line}");
+        let reason = value.pointer("/error/data/reason").and_then(Value::as_str).unwrap_or_default();
+        request.told = Some((value["error"]["code"].as_i64().unwrap_or(0), reason.to_owned()));
         match (value.get("result"), value.get("error")) {
             (Some(result), None) if result["resultType"] == "input_required" => {
                 self.given_questions(of, id, result, line);

@@ -52,6 +52,8 @@ pub struct World {
     /// Lives that are over.
     pub past: Vec<Conn>,
     pub trace: Option<Vec<String>>,
+    /// Digests of the states that the machine was in since this was last emptied.
+    pub states: Option<Vec<u64>>,
 }
 
 /// How much of what waits.
@@ -99,6 +101,7 @@ impl World {
             exited: false,
             past: Vec::new(),
             trace: None,
+            states: None,
         };
         world.step_done();
         world
@@ -125,6 +128,9 @@ impl World {
             self.look();
             let Some(effect) = self.hub.poll_effect() else { break };
             self.do_effect(effect);
+        }
+        if let Some(states) = &mut self.states {
+            states.push(self.hub.fingerprint(self.now));
         }
     }
 
