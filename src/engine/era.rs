@@ -15,7 +15,7 @@ use crate::wire::method::{LOG_LEVELS, Revision};
 use crate::wire::splice::Edit;
 
 /// Which era a side speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Era {
     /// With the handshake.
     #[default]

@@ -99,6 +99,10 @@ pub struct Hub {
     parked: BTreeMap<u64, parked::Parked>,
     /// Records of parked calls that are over.
     consumed: VecDeque<u64>,
+    /// Questions of our own to a modern host that it may answer, and until when.
+    own_questions: VecDeque<(u64, UnixMs)>,
+    /// The number of the next one; another run of ours counts from elsewhere.
+    next_own_question: u64,
     /// Rounds of questions of modern children, put to a legacy host.
     rounds: BTreeMap<u64, rounds::Round>,
     /// URL elicitations of which children said that they are over: server and id.
@@ -315,6 +319,8 @@ impl Hub {
             gatherings: BTreeMap::new(),
             parked: BTreeMap::new(),
             consumed: VecDeque::new(),
+            own_questions: VecDeque::new(),
+            next_own_question: entropy.first(),
             rounds: BTreeMap::new(),
             urls_done: VecDeque::new(),
             sealer: Sealer::new(&entropy.seed),
@@ -536,6 +542,11 @@ impl Entropy {
         hash.update(self.seed);
         hash.update(self.count.to_le_bytes());
         hash.finalize().into()
+    }
+
+    /// The first of numbers that are counted on from here, and that no other process counts.
+    fn first(&self) -> u64 {
+        self.seed.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// 64 bits.

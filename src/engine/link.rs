@@ -206,6 +206,8 @@ pub struct Answers {
     pub urls: Vec<String>,
     /// The child's exact `requestState` as a JSON string; `None`: it gave none.
     pub state: Option<String>,
+    /// It answers a question that we put before anything was sent.
+    pub unsent: bool,
 }
 
 /// What a request of the host is about.

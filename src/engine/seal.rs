@@ -1,8 +1,11 @@
-//! `requestState`: what a modern host carries for us from one round to the next, sealed (`PROTOCOL.md` 5.3, 5.5).
+//! What a host carries for us, sealed: `requestState` from one round to the next (`PROTOCOL.md` 5.3, 5.5), and ids of
+//! tasks (6.12).
 
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
 use serde::{Deserialize, Serialize};
+
+use super::era::Era;
 
 /// What a state stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,16 +25,32 @@ pub enum Kind {
         state: Option<String>,
     },
     /// Our own question for roots, before a call.
-    Roots,
+    Roots {
+        /// Which question.
+        id: u64,
+    },
     /// URLs that a person visits before the call goes out anew, by the child's ids.
     Urls {
+        /// Which question.
+        id: u64,
         /// Those ids, in the order of the keys.
         ids: Vec<String>,
     },
     /// The repeat guard's question.
     Own {
+        /// Which question.
+        id: u64,
         /// The row.
         of: String,
+    },
+    /// A task of a server: its id at the host.
+    Task {
+        /// The server's own id of it.
+        own: String,
+        /// Which era's host knows it.
+        host: Era,
+        /// Which process or endpoint it is of: a server of that key that is another one by now knows nothing of it.
+        config: u64,
     },
 }
 

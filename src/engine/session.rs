@@ -90,6 +90,8 @@ pub struct InFlight {
     pub batch: Option<u64>,
     /// What it says of its sender; `None`: it came in the legacy session.
     pub modern: Option<Arc<Sender>>,
+    /// The question of our own that it answers.
+    pub answers: Option<u64>,
 }
 
 /// Where a request of the host is.
@@ -222,7 +224,7 @@ impl Session {
             return false;
         }
         let Entry::Vacant(free) = self.in_flight.entry(id.clone()) else { return false };
-        free.insert(InFlight { place: Place::Initialize, batch, modern: None });
+        free.insert(InFlight { place: Place::Initialize, batch, modern: None, answers: None });
         self.begun += 1;
         true
     }

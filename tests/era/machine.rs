@@ -86,10 +86,12 @@ impl Machine {
     }
 
     fn greet_legacy(&mut self) {
-        let probe = self.sent();
-        assert_eq!(probe[0]["method"], "server/discover");
-        self.child(json!({ "id": probe[0]["id"], "error": { "code": -32601, "message": "no" } }));
-        let opening = self.sent();
+        let mut opening = self.sent();
+        if self.conn.generation == 1 {
+            assert_eq!(opening[0]["method"], "server/discover");
+            self.child(json!({ "id": opening[0]["id"], "error": { "code": -32601, "message": "no" } }));
+            opening = self.sent();
+        }
         assert_eq!(opening[0]["method"], "initialize");
         self.child(json!({ "id": opening[0]["id"], "result": {
             "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "logging": {}, "tasks": { "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } } },
@@ -164,6 +166,16 @@ impl Machine {
     pub(crate) fn child_exits(&mut self) {
         self.hub.handle_gone(self.now, self.conn, Some(Exit::Code(3)));
         self.effects();
+    }
+
+    /// The legacy server that ended is there again.
+    pub(crate) fn child_returns(&mut self) {
+        self.hub.handle_reaped(self.now, self.conn);
+        self.pass(Duration::from_secs(2));
+        self.conn.generation += 1;
+        self.hub.handle_spawned(self.now, self.conn, Ok(1));
+        self.effects();
+        self.greet_legacy();
     }
 
     /// Time passes.

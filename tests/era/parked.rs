@@ -389,10 +389,50 @@ fn roots_are_asked_for_before_the_first_call_and_remembered() {
     let sent = m.sent();
     assert_eq!(sent[0]["result"], roots);
     assert_eq!(sent[1]["method"], "tools/call");
+    // One answer counts, for on it the call goes out; and in the life of ours that asked.
+    m.retry(9, "t", &asked["result"]["requestState"], json!({ "mcp-proxy.roots": roots }));
+    assert_eq!(code(&m.answer()), -32602);
+    assert!(m.sent().is_empty());
+    let mut next = Machine::modern_before_legacy_as(2);
+    next.retry(1, "t", &asked["result"]["requestState"], json!({ "mcp-proxy.roots": roots }));
+    assert_eq!(code(&next.answer()), -32602);
+    assert!(next.sent().is_empty());
     m.child(json!({ "id": 2, "method": "roots/list" }));
     m.pass(Duration::from_millis(25));
     let round = m.answer();
     assert_eq!(round["result"]["inputRequests"]["q1"]["method"], "roots/list");
+}
+
+#[test]
+fn a_repeat_is_asked_about_also_behind_a_question_for_roots_and_runs_once() {
+    let mut m = Machine::modern_before_legacy();
+    m.call(1, "t").unwrap();
+    m.child_exits();
+    assert_eq!(code(&m.answer()), -31010);
+    m.child_returns();
+    m.child(json!({ "id": 1, "method": "roots/list" }));
+    assert_eq!(m.call(2, "t"), None);
+    let asked = m.answer()["result"].clone();
+    m.retry(3, "t", &asked["requestState"], json!({ "mcp-proxy.roots": { "roots": [] } }));
+    assert!(m.sent().iter().all(|line| line["method"] != "tools/call"), "its outcome is not known");
+    let asked = m.answer()["result"].clone();
+    assert_eq!(asked["inputRequests"]["mcp-proxy.repeat"]["method"], "elicitation/create", "{asked}");
+    let state = &asked["requestState"];
+    m.retry(4, "t", state, json!({ "mcp-proxy.repeat": "yes" }));
+    assert_eq!(code(&m.answer()), -32602, "a malformed answer uses nothing up");
+    // The server asks for roots again: a person was asked enough.
+    m.child(json!({ "id": 2, "method": "roots/list" }));
+    let yes = json!({ "mcp-proxy.repeat": { "action": "accept", "content": { "runAgain": true } } });
+    m.retry(5, "t", state, yes.clone());
+    let sent = m.sent();
+    let call = sent.iter().find(|line| line["method"] == "tools/call").expect("it may run again");
+    assert_eq!(call["params"].get("inputResponses"), None);
+    m.retry(6, "t", state, yes);
+    let refused = m.answer();
+    assert_eq!((&refused["id"], code(&refused)), (&json!(6), -32602), "once");
+    assert!(m.sent().is_empty());
+    m.done(&call["id"]);
+    assert_eq!(m.answer()["id"], 5);
 }
 
 #[test]
@@ -408,10 +448,19 @@ fn r122_a_url_by_error_is_a_question_and_the_call_goes_out_anew() {
     assert_eq!(question["message"], "[s] Connect");
     assert_eq!(question.get("elicitationId"), None);
     let state = asked["result"]["requestState"].clone();
+    m.retry(8, "t", &state, json!({ "u1": 1 }));
+    assert_eq!(code(&m.answer()), -32602, "a malformed answer uses nothing up");
     m.retry(8, "t", &state, json!({ "u1": { "action": "decline" } }));
     assert_eq!(m.answer()["error"]["data"]["reason"], "input_not_provided");
+    m.retry(8, "t", &state, json!({ "u1": { "action": "accept" } }));
+    assert_eq!(code(&m.answer()), -32602, "a no is an answer, too");
+    let wire = m.call(7, "t").unwrap();
+    m.child(required(&wire));
+    let state = m.answer()["result"]["requestState"].clone();
     m.retry(9, "t", &state, json!({ "u1": { "action": "accept" } }));
     assert!(m.sent().is_empty(), "it waits for word of the visit");
+    m.retry(10, "t", &state, json!({ "u1": { "action": "accept" } }));
+    assert_eq!(code(&m.answer()), -32602, "one answer counts");
     m.child(json!({ "method": "notifications/elicitation/complete", "params": { "elicitationId": "e-5" } }));
     let sent = m.sent();
     assert_eq!(sent[0]["method"], "tools/call");

@@ -29,6 +29,8 @@ struct Left {
     silences: u8,
     /// Questions of a child while a call is with it.
     asks: u8,
+    /// Questions for roots of a child while none is.
+    asks_for_roots: u8,
     takes_back: u8,
     /// Retries of a modern host, of any round.
     retries: u8,
@@ -125,6 +127,9 @@ fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
         if left.asks > 0 && proc.todo.iter().any(|todo| todo.mark.is_some()) {
             all.push((Act::Asks(conn, 1), Left { asks: left.asks - 1, ..left.clone() }));
         }
+        if left.asks_for_roots > 0 && proc.initialized && proc.todo.is_empty() {
+            all.push((Act::Asks(conn, 0), Left { asks_for_roots: left.asks_for_roots - 1, ..left.clone() }));
+        }
         if left.takes_back > 0 {
             let open = world.watch.questions.iter().rposition(|q| q.conn == conn && !q.answered && !q.taken_back);
             let rest = Left { takes_back: left.takes_back - 1, ..left.clone() };
@@ -143,8 +148,7 @@ fn options(world: &World, left: &Left) -> (Vec<(Act, Left)>, bool) {
     }
     if left.retries > 0 {
         let rest = Left { retries: left.retries - 1, ..left.clone() };
-        let rounds = (0..world.watch.rounds.len()).filter(|at| world.may_retry(*at));
-        all.extend(rounds.map(|at| (Act::Retry(at, Back::All), rest.clone())));
+        all.extend((0..world.watch.rounds.len()).map(|at| (Act::Retry(at, Back::All), rest.clone())));
     }
     if left.ticks > 0 && world.hub.deadline().is_some() {
         all.push((Act::Tick, Left { ticks: left.ticks - 1, ..left.clone() }));
@@ -478,6 +482,31 @@ fn r79_every_order_of_two_calls_and_a_question() {
     let left =
         Left { host: vec![call("a", 1), call("a", 2)], asks: 1, retries: 1, crashes: 1, ticks: 1, ..Left::default() };
     explore_for("two calls and a question", ready_modern(), left, &["parked", "questions answered"]);
+}
+
+// Our own questions to a modern host, which go before the call: it runs once, however often the host comes back.
+
+#[test]
+fn every_order_of_a_repeat_and_two_answers_to_our_question() {
+    let host = vec![call("a", 1), call("a", 1)];
+    let left = Left { host, crashes: 1, retries: 2, cancels: 1, ticks: 2, coarse: true, ..Left::default() };
+    let must = ["lost", "guard asked", "retries refused", "answered"];
+    explore_for("two answers to the guard's question", ready_modern(), left, &must);
+}
+
+#[test]
+fn every_order_of_a_question_for_roots_and_two_answers() {
+    let left = Left {
+        host: vec![call("a", 1)],
+        asks_for_roots: 1,
+        retries: 2,
+        cancels: 1,
+        crashes: 1,
+        coarse: true,
+        ..Left::default()
+    };
+    let must = ["roots asked", "retries refused", "answered"];
+    explore_for("two answers to the question for roots", ready_modern(), left, &must);
 }
 
 #[test]

@@ -50,13 +50,6 @@ impl World {
         self.host_says(line);
     }
 
-    /// Whether a host may come back to a round. Our own questions are put before anything is sent, and nothing is kept
-    /// of them: who comes back twice asks for two calls.
-    pub fn may_retry(&self, at: usize) -> bool {
-        let round = &self.watch.rounds[at];
-        round.retries == 0 || round.keys.values().all(Option::is_some)
-    }
-
     /// A round that the host has not come back to.
     pub fn unanswered_round(&self) -> Option<usize> {
         self.watch.rounds.iter().position(|round| !round.old && round.retries == 0)

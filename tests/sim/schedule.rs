@@ -189,7 +189,7 @@ fn back(world: &World, dice: &mut Dice) -> Option<Act> {
     let at = dice.below(world.watch.rounds.len());
     let round = &world.watch.rounds[at];
     // Old ones are tried, too, but not for ever.
-    if !world.may_retry(at) || round.retries > 2 || (round.old && dice.one_in(2)) {
+    if round.retries > 2 || (round.old && dice.one_in(2)) {
         return None;
     }
     match dice.below(12) {

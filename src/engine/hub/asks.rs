@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use super::Hub;
 use super::from_host::Request;
+use super::modern::{USED, bad_responses, bad_state};
 use super::parked::covered;
 use crate::engine::child::{Conn, ServerId, State, Waiting};
 use crate::engine::era::Era;
 use crate::engine::link::{Answers, Call, ChildTag, Purpose};
 use crate::engine::seal::{Kind, State as Sealed};
 use crate::engine::session::Place;
-use crate::wire::code::{self, RpcError};
+use crate::wire::code;
 use crate::wire::id::{ChildId, WireId};
 use crate::wire::json as text;
 use crate::wire::meta;
@@ -155,21 +156,18 @@ impl Hub {
         }
     }
 
-    /// A call to a child that waits for roots asks the host for them first; nothing was sent yet, and nothing is kept.
+    /// A call to a child that waits for roots asks the host for them first; nothing was sent yet.
     pub(super) fn asks_for_roots(&mut self, now: Instant, server: ServerId, call: &Call) -> bool {
         let able = call.modern.as_ref().is_some_and(|sender| sender.capabilities.roots);
-        let first = able && may_ask(call.method) && call.answers.is_none();
+        let first = able && may_ask(call.method) && call.answers.is_none() && call.repeat_of.is_none();
         let wanted = self.child(server).link.as_ref().is_some_and(|link| !link.roots_wanted.is_empty());
         if !first || !wanted {
             return false;
         }
         let Some(digest) = self.digest_of(call) else { return false };
-        let sealed = Sealed {
-            kind: Kind::Roots,
-            server: self.child(server).config.key.clone(),
-            digest,
-            expires: self.unix(now).0 + ROOTS_FOR,
-        };
+        let expires = self.unix(now).0 + ROOTS_FOR;
+        let kind = Kind::Roots { id: self.own_question(now, expires) };
+        let sealed = Sealed { kind, server: self.child(server).config.key.clone(), digest, expires };
         let sealed = self.seal(&sealed);
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{{"{ROOTS_KEY}":{{"method":"roots/list"}}}},"requestState":"{sealed}","_meta":{{"{}":{}}}}}"#,
@@ -181,13 +179,21 @@ impl Hub {
     }
 
     /// The host named its roots before its call: who waits for them is told, and the call goes out.
-    pub(super) fn roots_answered(&mut self, now: Instant, method: Method, mut request: Request, server: &str) {
+    pub(super) fn roots_answered(
+        &mut self,
+        now: Instant,
+        method: Method,
+        mut request: Request,
+        server: &str,
+        asked: u64,
+    ) {
         let whole = request.params.whole.clone().unwrap_or_default();
         let answer = text::path(&request.frame, whole, &["inputResponses", ROOTS_KEY]);
         if answer.as_ref().is_some_and(|at| !text::is_object(&request.frame, at)) {
-            let error = RpcError::new(code::INVALID_PARAMS, "Each of inputResponses must be an object.")
-                .with("detail", "inputResponses");
-            return self.answer_error(&request.id, &error);
+            return self.answer_error(&request.id, &bad_responses());
+        }
+        if !self.takes_answer(asked, &request.id) {
+            return self.answer_error(&request.id, &bad_state(USED));
         }
         let roots = answer.map(|at| String::from_utf8_lossy(&request.frame[at]).into_owned());
         if let Some(roots) = &roots {
@@ -205,7 +211,7 @@ impl Hub {
                 }
             }
         }
-        request.answers = Some(Box::<Answers>::default());
+        request.answers = Some(Box::new(Answers { unsent: true, ..Answers::default() }));
         self.dispatch(now, Some(method), b"", request);
     }
 

@@ -384,7 +384,9 @@ impl Hub {
         if tool.read_only {
             return self.send(now, server, call);
         }
-        let allowed = call.repeat_of.is_some() || call.answers.is_some();
+        // What comes back from a question that was put before anything was sent is looked at like any call.
+        let answers = call.answers.as_ref().is_some_and(|answers| !answers.unsent);
+        let allowed = call.repeat_of.is_some() || answers;
         let key = &self.children[server.0].config.key;
         let arguments = tool.arguments_at.clone().and_then(|at| call.frame.get(at));
         let digest = self.digester.digest(key, &tool.original, arguments);

@@ -14,7 +14,7 @@ use crate::engine::era::{self, Era, Hints, MODERN, REQUEST_KEYS, Sender};
 use crate::engine::facts;
 use crate::engine::link::{About, Answers, Call, Purpose};
 use crate::engine::listing::Kind;
-use crate::engine::outcome::OutcomeId;
+use crate::engine::outcome::{OutcomeId, UnixMs};
 use crate::engine::seal::{self, State as Sealed};
 use crate::engine::session::Place;
 use crate::engine::task::EXTENSION;
@@ -32,6 +32,10 @@ const PASS_FOR: u64 = 24 * 3600 * 1000;
 const OWN_FOR: u64 = 15 * 60 * 1000;
 /// The key of our own question; children's keys can't begin like it.
 const OWN_KEY: &str = "mcp-proxy.repeat";
+/// Questions of our own that may be open; of more the oldest are void.
+const OWN_MAX: usize = 1024;
+/// Why a state is refused that was good once.
+pub(super) const USED: &str = "it was used already, or has expired";
 /// How long a legacy child goes on logging what nobody asks for any more.
 const LEVEL_KEPT: Duration = Duration::from_secs(60);
 /// The longest time that a list may be kept, in milliseconds.
@@ -320,10 +324,38 @@ impl Hub {
                     Some(Box::new(Answers { state: state.map(|state| text::quoted(&state)), ..Answers::default() }));
                 self.dispatch(now, Some(method), b"", request);
             }
-            seal::Kind::Roots => self.roots_answered(now, method, request, &sealed.server),
-            seal::Kind::Urls { ids } => self.urls_answered(now, method, request, &sealed.server, ids),
-            seal::Kind::Own { of } => self.repeat_answered(now, request, &of),
+            seal::Kind::Roots { id } => self.roots_answered(now, method, request, &sealed.server, id),
+            seal::Kind::Urls { id, ids } => self.urls_answered(now, method, request, &sealed.server, id, ids),
+            seal::Kind::Own { id, of } => self.repeat_answered(now, request, id, &of),
+            seal::Kind::Task { .. } => self.answer_error(&request.id, &bad_state("it is the id of a task")),
         }
+    }
+
+    /// Notes a question of our own; one answer to it counts, for on that the call goes out.
+    pub(super) fn own_question(&mut self, now: Instant, expires: u64) -> u64 {
+        let unix = self.unix(now);
+        while self.own_questions.len() >= OWN_MAX || self.own_questions.front().is_some_and(|(_, until)| *until < unix)
+        {
+            self.own_questions.pop_front();
+        }
+        let id = self.next_own_question;
+        self.next_own_question = id.wrapping_add(1);
+        self.own_questions.push_back((id, UnixMs(expires)));
+        id
+    }
+
+    /// Whether this request is the one answer to a question of our own. Of an earlier run of ours nobody knows whether it
+    /// was answered.
+    pub(super) fn takes_answer(&mut self, question: u64, by: &HostId) -> bool {
+        let Some(flight) = self.session.in_flight.get_mut(by) else { return false };
+        if flight.answers == Some(question) {
+            // It waited for its server to tell its names.
+            return true;
+        }
+        let Some(at) = self.own_questions.iter().position(|(id, _)| *id == question) else { return false };
+        self.own_questions.remove(at);
+        flight.answers = Some(question);
+        true
     }
 
     fn leads_to(&self, method: Method, request: &Request, server: &str) -> bool {
@@ -397,7 +429,7 @@ impl Hub {
         }
     }
 
-    /// The repeat guard's question to a modern host: nothing was sent yet, and nothing is kept.
+    /// The repeat guard's question to a modern host: nothing was sent yet.
     pub(super) fn ask_modern_about_repeat(&mut self, server: ServerId, call: &Call, of: OutcomeId, question: &str) {
         let Ok(params) = crate::wire::params::Params::read(&call.frame, super::calls::params_of(&call.frame)) else {
             return;
@@ -405,12 +437,8 @@ impl Hub {
         let request = Request::new(call.host_id.clone(), call.frame.clone(), call.id_at.clone(), params);
         let digest = self.call_digest(call.method, &request);
         let expires = self.unix(call.since).0 + OWN_FOR;
-        let sealed = Sealed {
-            kind: seal::Kind::Own { of: of.to_string() },
-            server: self.child(server).config.key.clone(),
-            digest,
-            expires,
-        };
+        let kind = seal::Kind::Own { id: self.own_question(call.since, expires), of: of.to_string() };
+        let sealed = Sealed { kind, server: self.child(server).config.key.clone(), digest, expires };
         let sealed = self.seal(&sealed);
         let mut params = super::repeat::repeat_question(question);
         params["mode"] = "form".into();
@@ -425,13 +453,19 @@ impl Hub {
     }
 
     /// A modern host answered the guard's question.
-    fn repeat_answered(&mut self, now: Instant, mut request: Request, of: &str) {
+    fn repeat_answered(&mut self, now: Instant, mut request: Request, asked: u64, of: &str) {
         let whole = request.params.whole.clone().unwrap_or_default();
         let answer = text::path(&request.frame, whole, &["inputResponses", OWN_KEY]);
+        if answer.as_ref().is_some_and(|at| !text::is_object(&request.frame, at)) {
+            return self.answer_error(&request.id, &bad_responses());
+        }
         let answer = super::repeat::repeat_answer(&request.frame, answer);
         let Ok(of) = of.parse::<OutcomeId>() else {
             return self.answer_error(&request.id, &bad_state("it names no outcome"));
         };
+        if !self.takes_answer(asked, &request.id) {
+            return self.answer_error(&request.id, &bad_state(USED));
+        }
         if answer == crate::engine::outcome::Answer::Accepted {
             request.repeat_of = Some(of);
             self.effect(super::Effect::Repeated(of));
@@ -445,6 +479,11 @@ impl Hub {
         self.place(&request.id, Place::Initialize);
         self.answer_error(&request.id, &error);
     }
+}
+
+/// -32602 for answers that are none; no state is used up by them.
+pub(super) fn bad_responses() -> RpcError {
+    RpcError::new(code::INVALID_PARAMS, "Each of inputResponses must be an object.").with("detail", "inputResponses")
 }
 
 /// -32602 for a state.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::Hub;
 use super::from_host::Request;
-use super::modern::bad_state;
+use super::modern::{USED, bad_responses, bad_state};
 use crate::engine::child::Conn;
 use crate::engine::convert;
 use crate::engine::era::Era;
@@ -224,7 +224,7 @@ impl Hub {
         };
         let mut all: Vec<u64> = self.parked.values().map(of).collect();
         all.sort_unstable();
-        (all, self.consumed.len()).hash(to);
+        (all, self.consumed.len(), self.own_questions.len()).hash(to);
     }
 
     pub(super) fn parked_deadline(&self) -> Option<Instant> {
@@ -296,14 +296,14 @@ impl Hub {
         outcome: Option<String>,
     ) {
         if self.consumed.contains(&number) {
-            return self.answer_error(&request.id, &bad_state("it was used already, or has expired"));
+            return self.answer_error(&request.id, &bad_state(USED));
         }
         let Some(parked) = self.parked.get(&number) else {
             let error = self.forgotten(server, outcome);
             return self.answer_error(&request.id, &error);
         };
         if parked.round != round || parked.attached {
-            return self.answer_error(&request.id, &bad_state("it was used already, or has expired"));
+            return self.answer_error(&request.id, &bad_state(USED));
         }
         let (conn, wire) = (parked.conn, parked.wire);
         let whole = request.params.whole.clone().unwrap_or_default();
@@ -314,9 +314,7 @@ impl Hub {
             .filter_map(|member| Some((text::string(&request.frame, member.key)?.into_owned(), member.value)))
             .collect();
         if given.iter().any(|(key, at)| parked.open.contains_key(key) && !text::is_object(&request.frame, at)) {
-            let error = RpcError::new(code::INVALID_PARAMS, "Each of inputResponses must be an object.")
-                .with("detail", "inputResponses");
-            return self.answer_error(&request.id, &error);
+            return self.answer_error(&request.id, &bad_responses());
         }
         if self.parked.get(&number).is_some_and(|parked| parked.end.is_none()) && self.slot_taken(conn) {
             return self.wait_for_slot(now, conn.server, request);

@@ -197,7 +197,7 @@ impl Hub {
                 answers.iter().map(|(key, answer)| format!("{}:{answer}", text::quoted(key))).collect();
             format!("{{{}}}", members.join(","))
         });
-        call.answers = Some(Box::new(Answers { responses, state, urls: Vec::new() }));
+        call.answers = Some(Box::new(Answers { responses, state, ..Answers::default() }));
         self.offer(now, server, call);
     }
 

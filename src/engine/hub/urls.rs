@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Hub;
 use super::from_host::Request;
+use super::modern::{USED, bad_state};
 use crate::engine::child::{Conn, ServerId};
 use crate::engine::link::{Answers, Call};
 use crate::engine::seal::{Kind, State};
@@ -60,7 +61,8 @@ impl Hub {
             ids.push(member("elicitationId"));
         }
         let expires = self.unix(now).0 + URLS_FOR;
-        let state = self.seal(&State { kind: Kind::Urls { ids }, server: key, digest, expires });
+        let id = self.own_question(now, expires);
+        let state = self.seal(&State { kind: Kind::Urls { id, ids }, server: key, digest, expires });
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{},"requestState":"{state}","_meta":{{"{}":{}}}}}"#,
             Value::from(requests),
@@ -92,6 +94,7 @@ impl Hub {
         method: Method,
         mut request: Request,
         server: &str,
+        asked: u64,
         ids: Vec<String>,
     ) {
         let whole = request.params.whole.clone().unwrap_or_default();
@@ -105,6 +108,9 @@ impl Hub {
             let error = RpcError::new(code::INVALID_PARAMS, "Each of inputResponses must be an object with an action.")
                 .with("detail", "inputResponses");
             return self.answer_error(&request.id, &error);
+        }
+        if !self.takes_answer(asked, &request.id) {
+            return self.answer_error(&request.id, &bad_state(USED));
         }
         if answers.iter().flatten().any(|at| action(at).as_deref() != Some("accept")) {
             let message =
