@@ -3,6 +3,7 @@
 //! Every value is in range, every name is checked, and references such as `${env:TOKEN}` are still unexpanded (see
 //! [`Text`]), so that no secret lives in a value that is compared, logged or cached.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -273,6 +274,13 @@ impl Server {
     /// References are compared unexpanded; [`Launch::fingerprint`](super::Launch) also sees a changed value behind one.
     pub fn same_identity(&self, other: &Self) -> bool {
         self.transport == other.transport && self.protocol == other.protocol
+    }
+
+    /// A digest of what [`Self::same_identity`] compares, for what is to lead back to that server after a restart of ours.
+    pub fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.transport, &self.protocol).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Whether a change of this key of a server's table replaces the server at a reload.

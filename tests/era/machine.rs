@@ -32,11 +32,11 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn new(legacy_host: bool, key: u8) -> Self {
-        Self::with(legacy_host, key, 1)
+        Self::with(legacy_host, key, 1, "fake")
     }
 
-    fn with(legacy_host: bool, key: u8, servers: usize) -> Self {
-        let table = |key: String| format!("[servers.{key}]\ncommand = \"fake\"\nping_interval = \"0s\"\n");
+    fn with(legacy_host: bool, key: u8, servers: usize, command: &str) -> Self {
+        let table = |key: String| format!("[servers.{key}]\ncommand = \"{command}\"\nping_interval = \"0s\"\n");
         let text: String = (0..servers).map(key_of).map(table).collect();
         let parsed = parse(Path::new("t.toml"), &text, None);
         assert!(parsed.sound(), "{:?}", parsed.faults);
@@ -56,7 +56,7 @@ impl Machine {
 
     /// A modern host before so many legacy servers, `s`, `s1`, `s2` …
     pub(crate) fn modern_before_many_legacy(servers: usize) -> Self {
-        let mut machine = Self::with(false, 1, servers);
+        let mut machine = Self::with(false, 1, servers, "fake");
         machine.host(json!({ "id": "first", "method": "prompts/list" }));
         for server in 0..servers {
             machine.speak_of(server);
@@ -101,7 +101,17 @@ impl Machine {
 
     /// A modern host before a modern server that knows tasks.
     pub(crate) fn modern_before_modern() -> Self {
-        let mut machine = Self::new(false, 1);
+        Self::modern_before_modern_as(1)
+    }
+
+    /// The same as another process.
+    pub(crate) fn modern_before_modern_as(key: u8) -> Self {
+        Self::modern_before_modern_with(key, "fake")
+    }
+
+    /// The same before another program.
+    pub(crate) fn modern_before_modern_with(key: u8, command: &str) -> Self {
+        let mut machine = Self::with(false, key, 1, command);
         machine.host(json!({ "id": "first", "method": "prompts/list" }));
         machine.discovered();
         machine.lists();

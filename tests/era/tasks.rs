@@ -103,6 +103,48 @@ fn r126_r128_tasks_of_a_modern_pair_pass_with_ids_that_lead_back() {
 }
 
 #[test]
+fn r126_an_id_leads_back_after_a_restart_of_ours_to_that_server_and_host_alone() {
+    let mut m = Machine::modern_before_modern();
+    let task = relayed(&mut m);
+    // Another process with another chance, before the same server.
+    let mut next = Machine::modern_before_modern_as(2);
+    next.capabilities = able_with_tasks();
+    get(&mut next, 1, &task);
+    let asked = sent(&mut next, "tasks/get");
+    assert_eq!(asked["params"]["taskId"], "t9");
+    let unknown = json!({ "code": -32602, "message": "who?" });
+    next.child(json!({ "id": asked["id"], "error": unknown }));
+    assert_eq!(next.answer()["error"], unknown, "what its server says is the answer");
+    next.host(
+        json!({ "id": "s1", "method": "subscriptions/listen", "params": { "notifications": { "taskIds": [task] } } }),
+    );
+    assert_eq!(sent(&mut next, "subscriptions/listen")["params"]["notifications"]["taskIds"], json!(["t9"]));
+    // Nobody can guess or change one, it has its time, and a host of the other era does not know it.
+    let text = task.as_str().unwrap();
+    let touched = format!("{}{}", &text[..text.len() - 3], if text.ends_with("AAA") { "BBB" } else { "AAA" });
+    let mut other = Machine::legacy_before_modern();
+    let refuses = |m: &mut Machine, id: &Value| {
+        get(m, 7, id);
+        let told = m.told();
+        assert!(told.iter().any(|line| line["id"] == 7 && code(line) == -32602), "{id}: {told:#?}");
+        assert!(m.sent().is_empty());
+    };
+    refuses(&mut next, &json!(touched));
+    refuses(&mut next, &json!(text.replacen("s.", "x.", 1)));
+    refuses(&mut other, &task);
+    let mut late = Machine::modern_before_modern_as(3);
+    late.capabilities = able_with_tasks();
+    late.pass(Duration::from_secs(8 * 24 * 3600));
+    get(&mut late, 1, &task);
+    assert_eq!(code(&late.answer()), -32602);
+    // A server of that key that is another program knows nothing of it.
+    let mut replaced = Machine::modern_before_modern_with(4, "another");
+    replaced.capabilities = able_with_tasks();
+    get(&mut replaced, 1, &task);
+    assert_eq!(code(&replaced.answer()), -32602);
+}
+
+#[test]
 fn r127_what_is_of_the_extension_must_be_declared_in_the_request() {
     let mut m = Machine::modern_before_modern();
     let task = relayed(&mut m);
@@ -344,6 +386,16 @@ fn from_extension(m: &mut Machine) -> Value {
     task["taskId"].clone()
 }
 
+/// What the host was told beside its task's status, which is another one now.
+#[track_caller]
+fn beside_status(m: &mut Machine, task: &Value, status: &str) -> Vec<Value> {
+    let is_news = |line: &Value| line["method"] == "notifications/tasks/status";
+    let (news, rest): (Vec<Value>, Vec<Value>) = m.told().into_iter().partition(is_news);
+    assert_eq!(news.len(), 1, "{news:#?} {rest:#?}");
+    assert_eq!(news[0]["params"], with(core("t9", status), json!({ "taskId": task })));
+    rest
+}
+
 #[test]
 fn r129_r130_a_task_of_the_extension_is_told_as_one_of_core() {
     let mut m = Machine::legacy_before_modern();
@@ -364,7 +416,7 @@ fn r129_r130_a_task_of_the_extension_is_told_as_one_of_core() {
     let asked = sent(&mut m, "tasks/get");
     let result = with(done(), json!({ "resultType": "complete", "isError": true }));
     m.child(json!({ "id": asked["id"], "result": with(extension("t9", "completed"), json!({ "result": result })) }));
-    let answer = m.answer();
+    let answer = beside_status(&mut m, &task, "failed").remove(0);
     assert_eq!(answer["id"], 3);
     assert_eq!(answer["result"], with(done(), json!({ "isError": true, "_meta": { RELATED: { "taskId": task } } })));
     get(&mut m, 4, &task);
@@ -375,6 +427,52 @@ fn r129_r130_a_task_of_the_extension_is_told_as_one_of_core() {
     assert_eq!(code(&m.answer()), -32602, "it is at its end");
     m.pass(Duration::from_secs(60));
     assert!(m.sent().is_empty() && m.lost == 0);
+}
+
+#[test]
+fn a_legacy_host_is_told_of_its_task_as_a_modern_server_tells_us() {
+    let mut m = Machine::legacy_before_modern();
+    let task = from_extension(&mut m);
+    let listen = sent(&mut m, "subscriptions/listen");
+    assert_eq!(listen["params"]["notifications"], json!({ "taskIds": ["t9"] }));
+    assert_eq!(listen["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"][TASKS], json!({}));
+    let on = json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": listen["id"] } });
+    let acknowledged = with(on.clone(), json!({ "notifications": { "taskIds": ["t9"] } }));
+    m.child(json!({ "method": "notifications/subscriptions/acknowledged", "params": acknowledged }));
+    assert!(m.told().is_empty());
+    let news = |m: &mut Machine, state: Value| {
+        m.child(json!({ "method": "notifications/tasks", "params": with(state, on.clone()) }));
+    };
+    news(&mut m, with(extension("t9", "working"), json!({ "statusMessage": "half" })));
+    let told = m.answer();
+    assert_eq!(
+        (&told["method"], &told["params"]["statusMessage"]),
+        (&json!("notifications/tasks/status"), &json!("half"))
+    );
+    assert_eq!((&told["params"]["taskId"], told["params"].get("_meta")), (&task, None));
+    news(&mut m, with(extension("t9", "working"), json!({ "statusMessage": "half" })));
+    assert!(m.told().is_empty(), "that is no news");
+    news(&mut m, extension("t10", "completed"));
+    assert!(m.told().is_empty(), "nobody knows of that task");
+    let result = with(done(), json!({ "resultType": "complete" }));
+    news(&mut m, with(extension("t9", "completed"), json!({ "result": result })));
+    assert_eq!(beside_status(&mut m, &task, "completed"), Vec::<Value>::new());
+    // Its result is known, so nothing is asked for, and its stream has no task any more.
+    m.host(json!({ "id": 2, "method": "tasks/result", "params": { "taskId": task } }));
+    assert_eq!(m.answer()["result"]["content"], done()["content"]);
+    assert!(m.sent().is_empty());
+    // Who waits for the result is told at once, not only when the state is asked for again.
+    m.host(json!({ "id": 3, "method": "tools/call", "params": { "name": "s__t", "arguments": {}, "task": {} } }));
+    let call = sent(&mut m, "tools/call");
+    m.child(json!({ "id": call["id"], "result": with(extension("t11", "working"), json!({ "resultType": "task" })) }));
+    let second = m.answer()["result"]["task"]["taskId"].clone();
+    let wider = sent(&mut m, "subscriptions/listen");
+    assert_eq!(wider["params"]["notifications"], json!({ "taskIds": ["t11"] }), "what has ended is not asked about");
+    m.host(json!({ "id": 4, "method": "tasks/result", "params": { "taskId": second } }));
+    sent(&mut m, "tasks/get");
+    news(&mut m, with(extension("t11", "completed"), json!({ "result": done() })));
+    let told = m.told();
+    assert!(told.iter().any(|line| line["id"] == 4 && line["result"]["content"] == done()["content"]), "{told:#?}");
 }
 
 #[test]
@@ -405,7 +503,7 @@ fn questions_of_a_task_of_the_extension_are_requests_that_name_it() {
         json!({ "inputRequests": { "a": { "method": "elicitation/create", "params": form() }, "b": { "method": "roots/list" } } }),
     );
     m.child(json!({ "id": asked["id"], "result": state }));
-    let questions = m.told();
+    let questions = beside_status(&mut m, &task, "input_required");
     assert_eq!(questions.len(), 2, "{questions:#?}");
     assert!(questions.iter().all(|question| question["params"]["_meta"][RELATED]["taskId"] == task));
     assert_eq!(questions[0]["params"]["message"], "[s] m");
@@ -426,7 +524,7 @@ fn questions_of_a_task_of_the_extension_are_requests_that_name_it() {
     let asked = sent(&mut m, "tasks/get");
     let error = json!({ "code": -32000, "message": "no luck" });
     m.child(json!({ "id": asked["id"], "result": with(extension("t9", "failed"), json!({ "error": error })) }));
-    let answer = m.answer();
+    let answer = beside_status(&mut m, &task, "failed").remove(0);
     assert_eq!((&answer["id"], &answer["error"]), (&json!(2), &error));
 }
 
@@ -438,7 +536,7 @@ fn a_cancelled_task_of_the_extension_is_at_its_end_for_core() {
     let asked = sent(&mut m, "tasks/get");
     let asks = json!({ "inputRequests": { "a": { "method": "elicitation/create", "params": form() } } });
     m.child(json!({ "id": asked["id"], "result": with(extension("t9", "input_required"), asks) }));
-    let question = m.answer();
+    let question = beside_status(&mut m, &task, "input_required").remove(0);
     m.host(json!({ "id": 3, "method": "tasks/cancel", "params": { "taskId": task } }));
     let cancel = sent(&mut m, "tasks/cancel");
     m.child(json!({ "id": cancel["id"], "result": { "resultType": "complete" } }));
@@ -510,7 +608,7 @@ fn a_host_that_refuses_what_a_task_needs_ends_it() {
     let asked = sent(&mut m, "tasks/get");
     let asks = json!({ "inputRequests": { "a": { "method": "roots/list" } } });
     m.child(json!({ "id": asked["id"], "result": with(extension("t9", "input_required"), asks) }));
-    let question = m.answer();
+    let question = beside_status(&mut m, &task, "input_required").remove(0);
     m.host(json!({ "id": question["id"], "error": { "code": -32601, "message": "no" } }));
     assert_eq!(sent(&mut m, "tasks/cancel")["params"]["taskId"], "t9");
     assert_eq!(m.answer()["error"]["data"]["reason"], "input_not_provided");

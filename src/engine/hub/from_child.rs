@@ -230,7 +230,7 @@ impl Hub {
             let prefix = &self.children[server.0].scheme;
             let seen = Rewriter::new(line, prefix, &mut edits).result(call.method, result);
             self.note_seen(server, &seen);
-            self.note_result(conn, wire, &call, line, result, &mut edits);
+            self.note_result(now, conn, wire, &call, line, result, &mut edits);
             match (era, call.modern.is_some()) {
                 (child, false) => {
                     let (modern, host) = (child == Era::Modern, self.session.revision);
@@ -316,8 +316,10 @@ impl Hub {
     }
 
     /// What an answer changes in our own state.
+    #[expect(clippy::too_many_arguments, reason = "one answer with what was read of it")]
     fn note_result(
         &mut self,
+        now: Instant,
         conn: Conn,
         wire: WireId,
         call: &Call,
@@ -329,8 +331,8 @@ impl Hub {
             About::Subscribe { own, spelling } => {
                 self.session.watches.insert((conn.server, own.clone()), spelling.clone());
             }
-            About::Tool(tool) if tool.task => self.task_created(conn, wire, call, line, result, edits),
-            About::Task(exposed) => self.task_told(conn, exposed, call.method, line, result, edits),
+            About::Tool(tool) if tool.task => self.task_created(now, conn, wire, call, line, result, edits),
+            About::Task(exposed) => self.task_told(now, conn, exposed, call.method, line, result, edits),
             _ => {}
         }
     }
@@ -366,7 +368,7 @@ impl Hub {
             Method::ResourceUpdated => self.child_updated(conn, line, &params),
             Method::ElicitationComplete => self.elicitation_complete(now, conn, line, &params),
             Method::TaskStatus => self.child_task_status(now, conn, line, &params),
-            Method::TaskNews => self.child_task_news(conn, line, &params),
+            Method::TaskNews => self.child_task_news(now, conn, line, &params),
             _ => {}
         }
     }

@@ -70,7 +70,7 @@ impl Hub {
             listen.asked.extend(waiting.flat_map(|other| &other.asked).filter(|(asked, _)| *asked == key.0));
             listen.uris.insert(key, uri.to_owned());
         }
-        listen.tasks = self.tasks_named(filter.get("taskIds"));
+        listen.tasks = self.tasks_named(now, filter.get("taskIds"));
         let tasks: Vec<(ServerId, String)> = listen.tasks.keys().cloned().collect();
         self.session.listens.insert(request.id.clone(), listen);
         for (server, own) in fresh {
@@ -369,9 +369,9 @@ impl Hub {
             }
         }
         if has.tasks_extension {
-            let tasks = self.session.listens.values().flat_map(|listen| listen.tasks.keys());
-            let tasks: BTreeSet<&String> =
-                tasks.filter(|(server, _)| *server == conn.server).map(|(_, own)| own).collect();
+            let named = self.session.listens.values().flat_map(|listen| listen.tasks.keys());
+            let named = named.filter(|(server, _)| *server == conn.server).map(|(_, own)| own);
+            let tasks: BTreeSet<&String> = named.chain(self.tasks.of_legacy_host(conn.server)).collect();
             if !tasks.is_empty() {
                 filter.insert("taskIds".into(), json!(tasks));
             }

@@ -114,7 +114,6 @@ impl Hub {
         params: &Params,
         method: Method,
     ) {
-        let _ = now;
         let our = self.session.question_id();
         let mut edits = vec![Edit::number(envelope.id.clone().unwrap_or_default(), our.0)];
         let token = params.token(&line).map(|(at, token)| {
@@ -122,7 +121,7 @@ impl Hub {
             token
         });
         if let Some(at) = params.related_task(&line) {
-            self.expose_task(conn, &line, at, &mut edits);
+            self.expose_task(now, conn, &line, at, &mut edits);
         }
         let whole = params.whole.clone().unwrap_or_default();
         match method {

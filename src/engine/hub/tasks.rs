@@ -21,6 +21,7 @@ use crate::engine::era::Era;
 use crate::engine::facts::HostCapabilities;
 use crate::engine::link::{About, Call, ChildTag, Purpose};
 use crate::engine::rewrite::Rewriter;
+use crate::engine::seal::{Kind, State};
 use crate::engine::session::Place;
 use crate::engine::task::{self, RELATED};
 use crate::wire::code::{self, RpcError};
@@ -33,6 +34,9 @@ use crate::wire::params::{Params, text_at};
 use crate::wire::splice::Edit;
 
 /// Exposed task ids and what they stand for.
+///
+/// An exposed id says, sealed, what it stands for, so that it leads back to its server whatever was forgotten here, and
+/// after a restart of ours.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     known: BTreeMap<String, Task>,
@@ -41,6 +45,16 @@ pub(super) struct Tasks {
     order: VecDeque<String>,
     /// Our number of the call that made a task, whose progress token lives as long as the task.
     calls: BTreeMap<(ServerId, String), (Conn, WireId)>,
+}
+
+impl Tasks {
+    /// The tasks of a modern child that a legacy host made and that go on, by the child's ids.
+    pub(super) fn of_legacy_host(&self, server: ServerId) -> impl Iterator<Item = &String> {
+        let goes_on = move |task: &&Task| {
+            task.server == server && task.host == Era::Legacy && !task.state.is_empty() && task.ended.is_none()
+        };
+        self.known.values().filter(goes_on).map(|task| &task.own)
+    }
 }
 
 /// What an exposed id stands for.
@@ -89,15 +103,53 @@ pub(super) struct Gathering {
 
 /// Tasks that are known; of more the oldest are forgotten.
 const KNOWN_MAX: usize = 4096;
+/// How long an id leads back to its task where nothing is known of that any more, in milliseconds.
+const LEADS_FOR: u64 = 7 * 24 * 3600 * 1000;
+/// How the id of a task begins that is no server's: a call was at its end at once.
+const OURS: &str = "mcp-proxy.";
 
 impl Hub {
     /// The exposed id of a child's task; unguessable, and the same for as long as we run.
-    fn exposed_task(&mut self, server: ServerId, own: &str, host: Era) -> String {
+    fn exposed_task(&mut self, now: Instant, server: ServerId, own: &str, host: Era) -> String {
         if let Some(known) = self.tasks.by_own.get(&(server, own.to_owned())) {
             return known.clone();
         }
-        let prefix = self.child(server).config.key.clone();
-        let exposed = format!("{prefix}.{}", self.entropy.text());
+        let config = &self.child(server).config;
+        let key = config.key.clone();
+        let exposed = if own.starts_with(OURS) {
+            // What it came to is known here alone.
+            format!("{key}.{}", self.entropy.text())
+        } else {
+            let kind = Kind::Task { own: own.to_owned(), host, config: config.identity() };
+            let expires = self.unix(now).0 + LEADS_FOR;
+            let sealed = self.seal(&State { kind, server: key.clone(), digest: String::new(), expires });
+            format!("{key}.{sealed}")
+        };
+        self.know_task(exposed.clone(), server, own, host);
+        exposed
+    }
+
+    /// Whether a host of that era knows a task by that id. One that is not known here any more says what it stands for.
+    fn finds_task(&mut self, now: Instant, exposed: &str, host: Era) -> bool {
+        if let Some(task) = self.tasks.known.get(exposed) {
+            return task.host == host;
+        }
+        // The server's key has no point in it; the seal has one.
+        let Some((key, sealed)) = exposed.split_once('.') else { return false };
+        let Some(State { kind: Kind::Task { own, host: of, config }, server, expires, .. }) = self.sealer.open(sealed)
+        else {
+            return false;
+        };
+        let found = self.order.iter().copied().find(|id| self.child(*id).config.key == server);
+        let Some(found) = found.filter(|id| self.child(*id).config.identity() == config) else { return false };
+        if server != key || of != host || expires < self.unix(now).0 {
+            return false;
+        }
+        self.know_task(exposed.to_owned(), found, &own, host);
+        true
+    }
+
+    fn know_task(&mut self, exposed: String, server: ServerId, own: &str, host: Era) {
         let task = Task {
             server,
             own: own.to_owned(),
@@ -110,13 +162,12 @@ impl Hub {
         };
         self.tasks.known.insert(exposed.clone(), task);
         self.tasks.by_own.insert((server, own.to_owned()), exposed.clone());
-        self.tasks.order.push_back(exposed.clone());
+        self.tasks.order.push_back(exposed);
         if self.tasks.order.len() > KNOWN_MAX
             && let Some(task) = self.tasks.order.pop_front().and_then(|oldest| self.tasks.known.remove(&oldest))
         {
             self.tasks.by_own.remove(&(task.server, task.own));
         }
-        exposed
     }
 
     /// The exposed id of a child's task, if it is known.
@@ -125,9 +176,16 @@ impl Hub {
     }
 
     /// Puts the exposed id in the place of a child's own, between sides of one era.
-    pub(super) fn expose_task(&mut self, conn: Conn, line: &Bytes, at: Range<usize>, edits: &mut Vec<Edit>) {
+    pub(super) fn expose_task(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        line: &Bytes,
+        at: Range<usize>,
+        edits: &mut Vec<Edit>,
+    ) {
         if let Some(own) = text::string(line, at.clone()).map(std::borrow::Cow::into_owned) {
-            let exposed = self.exposed_task(conn.server, &own, self.era_of(conn));
+            let exposed = self.exposed_task(now, conn.server, &own, self.era_of(conn));
             edits.push(Edit::text(at, text::quoted(&exposed)));
         }
     }
@@ -152,14 +210,21 @@ impl Hub {
             return self.answer_error(&request.id, &error);
         }
         let exposed = text_at(&request.frame, request.params.task_id.as_ref()).unwrap_or_default().into_owned();
-        let Some(task) = self.tasks.known.get(&exposed).filter(|task| task.host == host) else {
+        let found = self.finds_task(now, &exposed, host);
+        let Some(task) = self.tasks.known.get(&exposed).filter(|_| found) else {
             let error =
                 RpcError::new(code::INVALID_PARAMS, format!("The task \"{exposed}\" is not known, or it has expired."))
                     .with("taskId", exposed);
             return self.answer_error(&request.id, &error);
         };
         let (server, own) = (task.server, task.own.clone());
-        if task.ended.is_some() {
+        let ended = task.ended.is_some();
+        let sender = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.as_ref());
+        if let (Some(sender), Some(task)) = (sender, self.tasks.known.get_mut(&exposed)) {
+            // What its server may ask is judged by who was heard of last.
+            task.capabilities.clone_from(&sender.capabilities);
+        }
+        if ended {
             return self.answer_ended(method, &request.id, &exposed);
         }
         let at = request.params.task_id.clone().unwrap_or_default();
@@ -168,8 +233,10 @@ impl Hub {
     }
 
     /// A call became a task.
+    #[expect(clippy::too_many_arguments, reason = "one answer with what was read of it")]
     pub(super) fn task_created(
         &mut self,
+        now: Instant,
         conn: Conn,
         wire: WireId,
         call: &Call,
@@ -188,12 +255,14 @@ impl Hub {
                 link.task_tokens.insert(wire, token);
             }
         }
-        self.expose_task(conn, line, at, edits);
+        self.expose_task(now, conn, line, at, edits);
     }
 
     /// A child told something about a task in an answer, to a host of its era.
+    #[expect(clippy::too_many_arguments, reason = "one answer with what was read of it")]
     pub(super) fn task_told(
         &mut self,
+        now: Instant,
         conn: Conn,
         exposed: &str,
         method: Method,
@@ -202,18 +271,18 @@ impl Hub {
         edits: &mut Vec<Edit>,
     ) {
         if self.era_of(conn) == Era::Modern {
-            return self.edit_state(conn, line, result, edits);
+            return self.edit_state(now, conn, line, result, edits);
         }
         if method == Method::TasksResult {
             let related = ["_meta", RELATED, "taskId"];
             if let Some(at) = text::path(line, result.clone(), &related) {
-                self.expose_task(conn, line, at, edits);
+                self.expose_task(now, conn, line, at, edits);
             }
             self.task_over(exposed);
             return;
         }
         if let Some(at) = text::get(line, result.clone(), "taskId") {
-            self.expose_task(conn, line, at, edits);
+            self.expose_task(now, conn, line, at, edits);
         }
         if task::read(line, result).is_some_and(|told| told.status.is_last()) {
             self.task_over(exposed);
@@ -222,9 +291,9 @@ impl Hub {
 
     /// What a modern child says of a task, for a modern host: the id, the URIs of an inlined result, and whose the
     /// questions are.
-    fn edit_state(&mut self, conn: Conn, line: &Bytes, state: &Range<usize>, edits: &mut Vec<Edit>) {
+    fn edit_state(&mut self, now: Instant, conn: Conn, line: &Bytes, state: &Range<usize>, edits: &mut Vec<Edit>) {
         if let Some(at) = text::get(line, state.clone(), "taskId") {
-            self.expose_task(conn, line, at, edits);
+            self.expose_task(now, conn, line, at, edits);
         }
         if let Some(inlined) = text::get(line, state.clone(), "result") {
             let scheme = &self.children[conn.server.0].scheme;
@@ -268,12 +337,19 @@ impl Hub {
         self.say_edited(conn.server, line, &mut [Edit::text(at, text::quoted(&exposed))], Droppable::No);
     }
 
-    /// A modern child's word about a task goes to the streams that name it.
-    pub(super) fn child_task_news(&mut self, conn: Conn, line: &Bytes, params: &Params) {
+    /// A modern child's word about a task goes to the streams that name it, or to the legacy host that made it.
+    pub(super) fn child_task_news(&mut self, now: Instant, conn: Conn, line: &Bytes, params: &Params) {
         let (Some(own), Some(whole)) = (text_at(line, params.task_id.as_ref()), params.whole.clone()) else { return };
         let key = (conn.server, own.into_owned());
+        let known = self.tasks.by_own.get(&key).and_then(|exposed| self.tasks.known.get(exposed));
+        if known.is_some_and(|task| task.host == Era::Legacy) {
+            if let Some(told) = task::read(line, &whole) {
+                self.modern_state(now, conn, &key.1, line, &whole, &told);
+            }
+            return;
+        }
         let mut edits = Vec::new();
-        self.edit_state(conn, line, &whole, &mut edits);
+        self.edit_state(now, conn, line, &whole, &mut edits);
         let Some(at) = params.meta.clone().and_then(|at| text::get(line, at, meta::SUBSCRIPTION)) else { return };
         let named = |listen: &crate::engine::session::Listen| listen.tasks.contains_key(&key);
         let ids: Vec<HostId> =
@@ -338,7 +414,7 @@ impl Hub {
                 let entry = result.slice(item);
                 let mut edits = Vec::new();
                 if let Some(at) = text::get(&entry, 0..entry.len(), "taskId") {
-                    self.expose_task(conn, &entry, at, &mut edits);
+                    self.expose_task(now, conn, &entry, at, &mut edits);
                 }
                 found.push(Bytes::from(crate::wire::splice::apply(&entry, &mut edits)));
             }

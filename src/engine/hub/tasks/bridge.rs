@@ -118,7 +118,7 @@ impl Hub {
             (About::Tool(tool), Some(sender), Era::Legacy) if tool.only_as_task => {
                 let Some(at) = text::get(line, result.clone(), "task") else { return false };
                 let Some(told) = task::read(line, &at) else { return false };
-                let exposed = self.exposed_task(conn.server, &told.id, Era::Modern);
+                let exposed = self.exposed_task(now, conn.server, &told.id, Era::Modern);
                 let capabilities = sender.capabilities.clone();
                 if let Some(task) = self.tasks.known.get_mut(&exposed) {
                     task.state = line.slice(at);
@@ -136,7 +136,7 @@ impl Hub {
                 }
                 let mut edits = Vec::new();
                 if let Some(at) = text::get(line, result.clone(), "taskId") {
-                    self.expose_task(conn, line, at, &mut edits);
+                    self.expose_task(now, conn, line, at, &mut edits);
                 }
                 era::sign(line, result, None, self.server_info(), &mut edits);
                 let text = edited(line, result, &mut edits);
@@ -171,14 +171,18 @@ impl Hub {
         let (exposed, status) = match kind.as_deref() {
             Some("task") => {
                 let Some(told) = task::read(line, result) else { return false };
-                let exposed = self.exposed_task(conn.server, &told.id, Era::Legacy);
+                let exposed = self.exposed_task(now, conn.server, &told.id, Era::Legacy);
                 self.keep_state(&exposed, &line.slice(result.clone()));
+                if !told.status.is_last() {
+                    // Its host is told of changes as far as its server tells us.
+                    self.listen_at_child(conn);
+                }
                 (exposed, told.status)
             }
             None | Some("complete") => {
                 // It has no id at the child, so it is known by ours alone.
                 let own = format!("mcp-proxy.{}", self.entropy.text());
-                let exposed = self.exposed_task(conn.server, &own, Era::Legacy);
+                let exposed = self.exposed_task(now, conn.server, &own, Era::Legacy);
                 let time = self.unix(now);
                 let state = format!(r#"{{"createdAt":"{time}","lastUpdatedAt":"{time}"}}"#);
                 self.keep_state(&exposed, &Bytes::from(state));

@@ -31,6 +31,40 @@ impl Hub {
         }
     }
 
+    /// Keeps what a modern child says of a legacy host's task, and tells the host what is news.
+    pub(super) fn hear_state(&mut self, conn: Conn, exposed: &str, line: &Bytes, state: &Range<usize>, status: Status) {
+        let before = self.news_of(exposed);
+        self.keep_state(exposed, &line.slice(state.clone()));
+        self.note_end(conn, exposed, line, state, status);
+        if self.news_of(exposed) != before {
+            self.tell_status(exposed);
+        }
+    }
+
+    /// What of a state a host is told of by itself: not each time that was looked at it.
+    fn news_of(&self, exposed: &str) -> (Status, Option<String>) {
+        let text = self.tasks.known.get(exposed).map(|task| &task.state);
+        let message = text.and_then(|line| {
+            let at = text::get(line, 0..line.len(), "statusMessage")?;
+            text::string(line, at).map(std::borrow::Cow::into_owned)
+        });
+        (self.status_of(exposed), message)
+    }
+
+    fn tell_status(&mut self, exposed: &str) {
+        if self.tasks.known.get(exposed).is_none_or(|task| task.host != Era::Legacy) {
+            return;
+        }
+        let state = self.state_for_host(exposed, self.status_of(exposed));
+        let method = Method::TaskStatus.as_str();
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{state}}}}}"#);
+        if self.session.is_initialized() {
+            self.say(&text);
+        } else {
+            self.session.held.push((None, Bytes::from(text)));
+        }
+    }
+
     pub(super) fn end_task(&mut self, exposed: &str, ended: Ended) {
         if let Some(task) = self.tasks.known.get_mut(exposed) {
             task.questions.clear();

@@ -113,10 +113,15 @@ impl Hub {
     // Streams of a modern host.
 
     /// The tasks that a stream names and that its host may know.
-    pub(in crate::engine::hub) fn tasks_named(&self, ids: Option<&Value>) -> BTreeMap<(ServerId, String), String> {
+    pub(in crate::engine::hub) fn tasks_named(
+        &mut self,
+        now: Instant,
+        ids: Option<&Value>,
+    ) -> BTreeMap<(ServerId, String), String> {
         let ids = ids.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let task = |id: &str| {
-            let task = self.tasks.known.get(id).filter(|task| task.host == Era::Modern)?;
+            let found = self.finds_task(now, id, Era::Modern);
+            let task = self.tasks.known.get(id).filter(|_| found)?;
             Some(((task.server, task.own.clone()), id.to_owned()))
         };
         ids.filter_map(task).collect()

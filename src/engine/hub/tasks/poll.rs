@@ -12,7 +12,7 @@ use crate::engine::hub::Hub;
 use crate::engine::link::{Poll, Purpose};
 use crate::engine::outcome::Reason;
 use crate::engine::session::{Asker, Question};
-use crate::engine::task::{self, RELATED, Status};
+use crate::engine::task::{self, RELATED, Status, Told};
 use crate::wire::code::{self, RpcError};
 use crate::wire::id::OurId;
 use crate::wire::json as text;
@@ -101,11 +101,30 @@ impl Hub {
             }
             return;
         }
+        if told.status == Status::Working {
+            self.ask_again(conn, own, now + told.poll);
+        }
+        self.modern_state(now, conn, own, line, result, &told);
+    }
+
+    /// A modern child told the state of a task of a legacy host, whether it was asked or not.
+    pub(super) fn modern_state(
+        &mut self,
+        now: Instant,
+        conn: Conn,
+        own: &str,
+        line: &Bytes,
+        state: &std::ops::Range<usize>,
+        told: &Told,
+    ) {
+        if let Some(exposed) = self.exposed_of(conn.server, own).cloned() {
+            self.hear_state(conn, &exposed, line, state, told.status);
+        }
         match told.status {
-            Status::Working => self.ask_again(conn, own, now + told.poll),
-            Status::InputRequired => self.ask_for_task(now, conn, own, line, result),
+            Status::Working => {}
+            Status::InputRequired => self.ask_for_task(now, conn, own, line, state),
             Status::Completed | Status::Failed | Status::Cancelled => {
-                self.modern_task_ended(now, conn, own, line, result, told.status);
+                self.modern_task_ended(now, conn, own, line, state, told.status);
             }
         }
     }
@@ -129,10 +148,6 @@ impl Hub {
         state: &std::ops::Range<usize>,
         status: Status,
     ) {
-        if let Some(exposed) = self.exposed_of(conn.server, own).cloned() {
-            self.keep_state(&exposed, &line.slice(state.clone()));
-            self.note_end(conn, &exposed, line, state, status);
-        }
         let inlined = |name: &str| text::get(line, state.clone(), name).filter(|at| text::is_object(line, at));
         let said = match (status, inlined("result"), inlined("error")) {
             (Status::Cancelled, ..) => return self.task_has_ended(now, conn, own),
