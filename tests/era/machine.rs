@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mcp_proxy::config::parse;
+use mcp_proxy::config::{Text, Transport, parse};
 use mcp_proxy::engine::child::{Conn, ServerId};
-use mcp_proxy::engine::hub::{Clock, Effect, Entropy, Hub};
+use mcp_proxy::engine::hub::{Clock, Effect, Entropy, Hub, Incoming};
 use mcp_proxy::engine::outcome::{Exit, UnixMs};
 use serde_json::{Value, json};
 
@@ -186,6 +186,17 @@ impl Machine {
         self.hub.handle_spawned(self.now, self.conn, Ok(1));
         self.effects();
         self.greet_legacy();
+    }
+
+    /// The configuration has another program for the server.
+    pub(crate) fn replaced(&mut self, command: &str) {
+        let mut config = mcp_proxy::config::Config::clone(self.hub.config());
+        if let Transport::Stdio(stdio) = &mut config.servers[0].transport {
+            stdio.command = Text(command.into());
+        }
+        let server = Arc::new(config.servers[0].clone());
+        self.hub.handle_reload(self.now, Arc::new(config), vec![Incoming { server, same_launch: false, known: None }]);
+        self.effects();
     }
 
     /// Time passes.

@@ -142,6 +142,11 @@ fn r126_an_id_leads_back_after_a_restart_of_ours_to_that_server_and_host_alone()
     replaced.capabilities = able_with_tasks();
     get(&mut replaced, 1, &task);
     assert_eq!(code(&replaced.answer()), -32602);
+    // Neither if it becomes another one while we run.
+    next.replaced("another");
+    next.told();
+    next.sent();
+    refuses(&mut next, &task);
 }
 
 #[test]

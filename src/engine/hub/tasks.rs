@@ -61,6 +61,8 @@ impl Tasks {
 #[derive(Clone, Debug)]
 struct Task {
     server: ServerId,
+    /// Which process or endpoint that was: one that a reload put in its place knows nothing of the task.
+    config: u64,
     own: String,
     /// Which era's host knows it: ids of the one mean nothing to the other.
     host: Era,
@@ -111,10 +113,12 @@ const OURS: &str = "mcp-proxy.";
 impl Hub {
     /// The exposed id of a child's task; unguessable, and the same for as long as we run.
     fn exposed_task(&mut self, now: Instant, server: ServerId, own: &str, host: Era) -> String {
-        if let Some(known) = self.tasks.by_own.get(&(server, own.to_owned())) {
+        let config = &self.child(server).config;
+        if let Some(known) = self.tasks.by_own.get(&(server, own.to_owned()))
+            && self.tasks.known.get(known).is_some_and(|task| task.config == config.identity())
+        {
             return known.clone();
         }
-        let config = &self.child(server).config;
         let key = config.key.clone();
         let exposed = if own.starts_with(OURS) {
             // What it came to is known here alone.
@@ -131,8 +135,11 @@ impl Hub {
 
     /// Whether a host of that era knows a task by that id. One that is not known here any more says what it stands for.
     fn finds_task(&mut self, now: Instant, exposed: &str, host: Era) -> bool {
-        if let Some(task) = self.tasks.known.get(exposed) {
-            return task.host == host;
+        // A server that was taken out of the configuration and put back in has another number.
+        if let Some(task) = self.tasks.known.get(exposed)
+            && self.position(task.server).is_some()
+        {
+            return task.host == host && self.child(task.server).config.identity() == task.config;
         }
         // The server's key has no point in it; the seal has one.
         let Some((key, sealed)) = exposed.split_once('.') else { return false };
@@ -150,8 +157,10 @@ impl Hub {
     }
 
     fn know_task(&mut self, exposed: String, server: ServerId, own: &str, host: Era) {
+        let config = self.child(server).config.identity();
         let task = Task {
             server,
+            config,
             own: own.to_owned(),
             host,
             state: Bytes::new(),
