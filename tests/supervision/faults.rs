@@ -50,9 +50,9 @@ fn a_request_that_breaks_us_is_answered_and_not_sent() {
         // What was answered in the broken step has that answer, and no other.
         let pong = host.ask("ping", r#"{"_meta":{"a":"breaks-us"}}"#);
         if place == "host" {
-            is_told(&pong)
+            is_told(&pong);
         } else {
-            assert_eq!(pong.raw_result(), "{}")
+            assert_eq!(pong.raw_result(), "{}");
         }
         assert_eq!(host.wait(&waiting).text(), "slept");
         assert_eq!(host.ledger("x").iter().filter(|line| line["tool"] == "ledger").count(), 0, "it was not sent");
@@ -179,9 +179,9 @@ fn first_lists_that_break_us_are_answered() {
         let mut host = setup.server("x", "").tuned("other", "hanginit", "").open();
         let answer = host.ask("tools/list", "{}");
         if place == "timer" {
-            is_told(&answer)
+            is_told(&answer);
         } else {
-            drop(answer.result())
+            drop(answer.result());
         }
         host.call("x__echo", "{}").result();
         assert!(host.lives());

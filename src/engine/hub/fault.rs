@@ -57,6 +57,15 @@ pub struct Mark {
     begun: u64,
 }
 
+/// What a server seems to be whose life is over.
+#[derive(Clone, Copy, Debug)]
+enum Half {
+    /// It starts or is ready.
+    Alive,
+    /// It drains.
+    Draining(Then),
+}
+
 impl Hub {
     /// How far the host's requests have come; to be asked before a line of its is handled.
     pub fn mark(&self) -> Mark {
@@ -368,9 +377,9 @@ impl Hub {
         let stopping = self.stopping.is_some();
         let child = self.child_mut(id);
         let half = match child.state {
-            State::Ready { .. } => Some(None),
-            State::Draining { then, .. } => Some(Some(then)),
-            State::Starting => (!child.start_when_gone).then_some(None),
+            State::Ready { .. } => Some(Half::Alive),
+            State::Draining { then, .. } => Some(Half::Draining(then)),
+            State::Starting => (!child.start_when_gone).then_some(Half::Alive),
             State::Stopped(_) | State::Backoff { .. } | State::Failed { .. } => None,
         };
         let half = half.filter(|_| !stopping);
@@ -391,10 +400,10 @@ impl Hub {
     }
 
     /// Decides what follows a life that is over, where that was not decided.
-    fn end_half(&mut self, now: Instant, id: ServerId, half: Option<Option<Then>>) {
+    fn end_half(&mut self, now: Instant, id: ServerId, half: Option<Half>) {
         match half {
-            Some(Some(then)) => self.after_drain(now, id, then),
-            Some(None) => self.ended(now, id, Ending::Badly, FAULT),
+            Some(Half::Draining(then)) => self.after_drain(now, id, then),
+            Some(Half::Alive) => self.ended(now, id, Ending::Badly, FAULT),
             None => {}
         }
     }
