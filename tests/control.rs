@@ -66,6 +66,8 @@ impl World {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("HOME", self.path("home")).env("TMPDIR", self.path("tmp"));
         command.env("XDG_RUNTIME_DIR", self.path("run")).env("NO_COLOR", "1");
+        // What else runs on this machine is not seen.
+        command.env("MCP_PROXY_TEST_SYSTEM", self.path("system"));
         for (name, dir) in [("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache"), ("XDG_CONFIG_HOME", "config")] {
             command.env(name, self.path(dir));
         }
@@ -514,6 +516,7 @@ fn explain_asks_the_proxy_that_runs_the_server() {
         .args(["explain", "alpha__echo", "--config"])
         .arg(&other)
         .env("XDG_RUNTIME_DIR", world.path("run"))
+        .env("MCP_PROXY_TEST_SYSTEM", world.path("system"))
         .env("XDG_STATE_HOME", world.path("state"))
         .env("XDG_CACHE_HOME", world.path("cache"))
         .stdin(Stdio::null())

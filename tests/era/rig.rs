@@ -125,6 +125,7 @@ impl Place {
         std::fs::write(&config, &self.servers).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-proxy"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", &home);
+        command.env("XDG_RUNTIME_DIR", &home);
         for kind in ["CONFIG", "STATE", "CACHE", "DATA"] {
             command.env(format!("XDG_{kind}_HOME"), home.join(kind.to_lowercase()));
         }

@@ -35,6 +35,8 @@ mod unix {
         pub run_user: PathBuf,
         /// The temporary directory.
         pub temp: PathBuf,
+        /// Where it usually is.
+        pub usual_temp: PathBuf,
         /// Our user.
         pub uid: u32,
     }
@@ -79,8 +81,9 @@ mod unix {
         pub fn current() -> Self {
             Self {
                 runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()),
-                run_user: PathBuf::from("/run/user"),
+                run_user: system("/run/user"),
                 temp: std::env::temp_dir(),
+                usual_temp: system("/tmp"),
                 uid: rustix::process::geteuid().as_raw(),
             }
         }
@@ -98,7 +101,7 @@ mod unix {
             let named = self.runtime_dir.as_ref().map(|dir| Path::new(dir).join("mcp-proxy"));
             let usual = self.run_user.join(self.uid.to_string()).join("mcp-proxy");
             let mut all: Vec<PathBuf> = named.into_iter().collect();
-            for dir in [usual, self.in_temp(&self.temp), self.in_temp(Path::new("/tmp"))] {
+            for dir in [usual, self.in_temp(&self.temp), self.in_temp(&self.usual_temp)] {
                 if !all.contains(&dir) {
                     all.push(dir);
                 }
@@ -141,6 +144,16 @@ mod unix {
         }
     }
 
+    /// A directory of the system. In builds for tests `MCP_PROXY_TEST_SYSTEM` names one that it is looked for in, so that
+    /// no other proxy of the machine is seen.
+    fn system(path: &str) -> PathBuf {
+        #[cfg(any(debug_assertions, feature = "test-fakes"))]
+        if let Some(root) = std::env::var_os("MCP_PROXY_TEST_SYSTEM") {
+            return Path::new(&root).join(path.trim_start_matches('/'));
+        }
+        PathBuf::from(path)
+    }
+
     /// The sockets of a directory, dead ones included.
     pub fn sockets(dir: &Path) -> Vec<Found> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -173,6 +186,7 @@ mod unix {
                 runtime_dir: Some(root.join("run").into()),
                 run_user: root.join("users"),
                 temp: root.join("tmp"),
+                usual_temp: root.join("tmp"),
                 uid: rustix::process::geteuid().as_raw(),
             }
         }
