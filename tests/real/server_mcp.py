@@ -1,58 +1,9 @@
-"""The Python SDK as a server, in both eras: a tool of each kind, a resource, a template, a prompt."""
+"""The Python SDK as a server, in both eras."""
 
 from mcp.server.mcpserver import Context, MCPServer
-from pydantic import BaseModel
+
+from peer import offer
 
 server = MCPServer("peer", instructions="Say hello first.")
-
-
-class Sum(BaseModel):
-    total: float
-    terms: list[float]
-
-
-class Name(BaseModel):
-    name: str
-
-
-@server.tool()
-def add(terms: list[float]) -> Sum:
-    """Adds numbers."""
-    return Sum(total=sum(terms), terms=terms)
-
-
-@server.tool()
-def echo(text: str) -> str:
-    """Says it again."""
-    return text
-
-
-@server.tool()
-def fail() -> str:
-    """Fails."""
-    raise ValueError("no luck")
-
-
-@server.tool()
-async def greet(ctx: Context) -> str:
-    """Asks for a name."""
-    answer = await ctx.elicit("Your name?", Name)
-    return f"{answer.action}: {answer.data.name}" if answer.action == "accept" else answer.action
-
-
-@server.resource("memo://first")
-def first() -> str:
-    return "The first memo."
-
-
-@server.resource("memo://of/{name}")
-def of(name: str) -> str:
-    return f"A memo of {name}."
-
-
-@server.prompt()
-def review(subject: str) -> str:
-    return f"Review {subject}."
-
-
+offer(server, Context)
 server.run("stdio")
