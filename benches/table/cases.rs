@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use crate::client::Client;
+use crate::eras;
 use crate::load::{Goal, Lane, Outcome, drive};
 use crate::probe;
 use crate::rig::{Rig, Servers, Via};
@@ -47,7 +48,7 @@ pub(crate) enum Budget {
 
 use Budget::{AtMost, OfRelayAtLeast, OfRelayAtMost, OverDirectAtMost};
 
-const fn metric(name: &'static str, unit: &'static str) -> Metric {
+pub(crate) const fn metric(name: &'static str, unit: &'static str) -> Metric {
     Metric { name, unit, budget: None }
 }
 
@@ -56,13 +57,13 @@ const fn judged(name: &'static str, unit: &'static str, budget: Budget) -> Metri
 }
 
 /// A small call: a hundred bytes of text.
-fn small() -> String {
+pub(crate) fn small() -> String {
     format!("{{\"text\":\"{}\"}}", filler(100))
 }
 
 /// How long is measured.
 #[derive(Clone, Copy)]
-struct Pace {
+pub(crate) struct Pace {
     quick: bool,
 }
 
@@ -74,13 +75,14 @@ pub(crate) fn all(quick: bool) -> Vec<Case> {
     );
     cases.extend(sizes(quick).iter().map(|(label, size)| results(pace, label, *size)));
     cases.extend(sizes(quick).iter().map(|(label, size)| arguments(pace, label, *size)));
+    cases.extend(eras::cases(pace));
     cases.extend(counts(quick).iter().map(|count| children(pace, *count)));
     cases.extend([storm(pace), beside_a_stream(pace), beside_sleepers(pace)]);
     cases.extend(
         lists(quick).iter().map(|tools| list(format!("list-{tools}"), Servers { tools: *tools, ..Servers::of(1) })),
     );
     if !quick {
-        cases.push(list("list-20x500".into(), Servers { count: 20, tools: 500, tool_bytes: 2048, batch: false }));
+        cases.push(list("list-20x500".into(), Servers { tools: 500, tool_bytes: 2048, ..Servers::of(20) }));
     }
     cases.extend(counts(quick).iter().map(|count| start(*count)));
     cases.extend(counts(quick).iter().map(|count| start_cached(*count)));
@@ -106,7 +108,7 @@ fn lists(quick: bool) -> &'static [usize] {
 // === impl Pace ===
 
 impl Pace {
-    fn goal(self, calls: usize) -> Goal {
+    pub(crate) fn goal(self, calls: usize) -> Goal {
         if self.quick {
             Goal { calls: calls.div_ceil(20), time: Duration::from_millis(50) }
         } else {

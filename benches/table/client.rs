@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::eras::{Era, META};
 use crate::lines::{Lines, token};
 
 /// A session with a command.
@@ -20,6 +21,7 @@ pub(crate) struct Client {
     out: Vec<u8>,
     written: usize,
     lines: Lines,
+    era: Era,
     next_id: u64,
     started: Instant,
     /// Dropped, it lets the watchdog sleep.
@@ -41,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const HEAD: usize = 128;
 
 impl Client {
-    pub(crate) fn spawn(mut command: Command, stderr: File) -> anyhow::Result<Self> {
+    pub(crate) fn spawn(mut command: Command, stderr: File, era: Era) -> anyhow::Result<Self> {
         let started = Instant::now();
         let mut child = command
             .stdin(Stdio::piped())
@@ -55,7 +57,11 @@ impl Client {
         rustix::fs::fcntl_setfl(&stdin, flags | rustix::fs::OFlags::NONBLOCK)?;
         let watchdog = Some(watch(&child));
         let (out, lines) = (Vec::with_capacity(1 << 17), Lines::new());
-        Ok(Self { child, stdin: Some(stdin), stdout, out, written: 0, lines, next_id: 1, started, watchdog })
+        Ok(Self { child, stdin: Some(stdin), stdout, out, written: 0, lines, era, next_id: 1, started, watchdog })
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.era
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -120,6 +126,11 @@ impl Client {
 
     /// Asks one thing and waits for its answer.
     pub(crate) fn ask(&mut self, method: &str, params: &str) -> anyhow::Result<Vec<u8>> {
+        let params = match self.era {
+            Era::Legacy => params.to_owned(),
+            // Whoever asks here has no parameters of its own in that era.
+            Era::Modern => format!("{{\"_meta\":{{{META}}}}}"),
+        };
         let (asked, out) = self.begin();
         out.extend_from_slice(format!(",\"method\":\"{method}\",\"params\":{params}}}\n").as_bytes());
         loop {
@@ -133,8 +144,12 @@ impl Client {
         }
     }
 
-    /// Opens the session; the time from the start of the command to the answer of `initialize`.
+    /// Opens the session; the time from the start of the command to the answer of `initialize` or `server/discover`.
     pub(crate) fn handshake(&mut self) -> anyhow::Result<Duration> {
+        if self.era == Era::Modern {
+            self.ask("server/discover", "{}")?;
+            return Ok(self.age());
+        }
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"load","version":"1"}}"#;
         self.ask("initialize", params)?;
         let age = self.age();

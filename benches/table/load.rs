@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use crate::client::{Client, Incoming};
+use crate::eras::{Era, META};
 
 /// Calls of one kind, so many at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    /// What stands behind the id of a request, for each tool in turn.
+    /// Name and arguments, for each tool in turn.
     tails: Vec<Vec<u8>>,
     window: usize,
     progress: bool,
@@ -44,7 +45,7 @@ pub(crate) struct Outcome {
 impl Lane {
     /// Calls of these tools in turn.
     pub(crate) fn new<T: AsRef<str>>(tools: impl IntoIterator<Item = T>, arguments: &str, window: usize) -> Self {
-        let tail = |tool: T| format!("\"name\":\"{}\",\"arguments\":{arguments}}}}}\n", tool.as_ref()).into_bytes();
+        let tail = |tool: T| format!("\"name\":\"{}\",\"arguments\":{arguments}", tool.as_ref()).into_bytes();
         Self { tails: tools.into_iter().map(tail).collect(), window, progress: false, endless: false, batch: false }
     }
 
@@ -136,6 +137,7 @@ pub(crate) fn drive(client: &mut Client, lanes: &[Lane], goal: Goal) -> anyhow::
 impl Run<'_> {
     fn send(&mut self, number: usize) -> anyhow::Result<()> {
         let lane = &self.lanes[number];
+        let era = self.client.era();
         let (id, out) = self.client.begin();
         out.extend_from_slice(b",\"method\":\"tools/call\",\"params\":{");
         if lane.progress {
@@ -144,6 +146,12 @@ impl Run<'_> {
             out.extend_from_slice(b"},");
         }
         out.extend_from_slice(&lane.tails[self.turn % lane.tails.len()]);
+        if era == Era::Modern {
+            out.extend_from_slice(b",\"_meta\":{");
+            out.extend_from_slice(META.as_bytes());
+            out.push(b'}');
+        }
+        out.extend_from_slice(b"}}\n");
         self.turn += 1;
         self.base.get_or_insert(id);
         self.sent.push((number, Instant::now()));

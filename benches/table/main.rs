@@ -19,6 +19,8 @@ mod cases;
 #[cfg(unix)]
 mod client;
 #[cfg(unix)]
+mod eras;
+#[cfg(unix)]
 mod facts;
 #[cfg(unix)]
 mod lines;

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::eras::Era;
 
 /// What stands between the client and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,10 @@ pub(crate) struct Servers {
     pub(crate) tool_bytes: usize,
     /// Whether they gather their replies into one write.
     pub(crate) batch: bool,
+    /// What the client speaks.
+    pub(crate) host: Era,
+    /// What they speak.
+    pub(crate) era: Era,
 }
 
 /// Where the programs and their states are.
@@ -51,13 +56,15 @@ pub(crate) struct State(PathBuf);
 impl Servers {
     /// So many, each with ten tools of an ordinary size.
     pub(crate) const fn of(count: usize) -> Self {
-        Self { count, tools: 10, tool_bytes: 300, batch: false }
+        Self { count, tools: 10, tool_bytes: 300, batch: false, host: Era::Legacy, era: Era::Legacy }
     }
 
     fn args(self) -> Vec<String> {
         let words =
             ["--mode", "server", "--tools", &self.tools.to_string(), "--tool-bytes", &self.tool_bytes.to_string()];
-        words.into_iter().chain(self.batch.then_some("--batch")).map(String::from).collect()
+        let batch = self.batch.then_some("--batch");
+        let modern = (self.era == Era::Modern).then_some("--modern");
+        words.into_iter().chain(batch).chain(modern).map(String::from).collect()
     }
 
     /// The key of each in the configuration.
@@ -120,7 +127,7 @@ impl Rig {
         let text = fs::read_to_string(&path)?;
         fs::write(path, format!("{text}[log]\n{log}\n"))?;
         state.put(&mut command);
-        let mut client = Client::spawn(command, fs::File::create(state.0.join("stderr"))?)?;
+        let mut client = Client::spawn(command, fs::File::create(state.0.join("stderr"))?, servers.host)?;
         client.handshake()?;
         client.list_of(servers.count * servers.tools).with_context(|| state.told())?;
         Ok((client, state))
@@ -152,7 +159,7 @@ impl Rig {
         };
         state.put(&mut command);
         let stderr = fs::File::create(state.0.join("stderr"))?;
-        Client::spawn(command, stderr)
+        Client::spawn(command, stderr, servers.host)
     }
 
     fn proxy_command(&self, servers: Servers, state: &Path) -> anyhow::Result<Command> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::eras::{Era, SIGNED, VERSION};
 use crate::lines::{Lines, token, write_all};
 
 /// What the server is.
@@ -22,6 +23,9 @@ pub(crate) struct Options {
     /// Answers all that was ready with one write, in place of one for each message
     #[arg(long, hide = true)]
     pub(crate) batch: bool,
+    /// Speaks the modern era, and that alone
+    #[arg(long, hide = true)]
+    pub(crate) modern: bool,
 }
 
 /// From here on texts are written from where they are.
@@ -36,6 +40,7 @@ struct Server {
     list: String,
     sleeping: Vec<(Instant, Vec<u8>)>,
     batch: bool,
+    era: Era,
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -46,6 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         list: list(options),
         sleeping: Vec::new(),
         batch: options.batch,
+        era: if options.modern { Era::Modern } else { Era::Legacy },
     };
     let mut lines = Lines::new();
     loop {
@@ -92,7 +98,12 @@ fn list(options: &Options) -> String {
         list.push_str(&filler(room));
         list.push_str(&tail);
     }
-    list.push_str("]}");
+    list.push_str("]");
+    if options.modern {
+        list.push_str(r#","ttlMs":0,"cacheScope":"private","#);
+        list.push_str(SIGNED);
+    }
+    list.push('}');
     list
 }
 
@@ -107,7 +118,20 @@ impl Server {
                 self.long_result(id, "", &list, "")?;
                 self.list = list;
             }
-            b"\"initialize\"" => {
+            b"\"server/discover\"" if self.era == Era::Modern => {
+                let capabilities = r#"{"tools":{"listChanged":true}}"#;
+                let more = format!(r#""capabilities":{capabilities},"ttlMs":0,"cacheScope":"private",{SIGNED}"#);
+                self.short_result(id, format!(r#"{{"supportedVersions":["{VERSION}"],{more}}}"#).as_bytes());
+            }
+            b"\"subscriptions/listen\"" if self.era == Era::Modern => {
+                self.out.extend_from_slice(
+                    b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",",
+                );
+                self.out.extend_from_slice(b"\"params\":{\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":");
+                self.out.extend_from_slice(id);
+                self.out.extend_from_slice(b"},\"notifications\":{\"toolsListChanged\":true}}}\n");
+            }
+            b"\"initialize\"" if self.era == Era::Legacy => {
                 let version = token(line, b"\"protocolVersion\":", line.len()).unwrap_or(b"\"2025-06-18\"");
                 self.head(id);
                 self.out.extend_from_slice(b"{\"protocolVersion\":");
@@ -121,14 +145,27 @@ impl Server {
             _ => {
                 self.out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
                 self.out.extend_from_slice(id);
-                self.out.extend_from_slice(b",\"error\":{\"code\":-32601,\"message\":\"Method not found\"}}\n");
+                let error = match (self.era, method) {
+                    (Era::Modern, b"\"initialize\"") => format!(
+                        r#"{{"code":-32022,"message":"Unsupported version","data":{{"supported":["{VERSION}"],"requested":"?"}}}}"#
+                    ),
+                    _ => r#"{"code":-32601,"message":"Method not found"}"#.to_owned(),
+                };
+                self.out.extend_from_slice(format!(",\"error\":{error}}}\n").as_bytes());
             }
         }
         Ok(())
     }
 
     fn call(&mut self, id: &[u8], line: &[u8]) -> anyhow::Result<()> {
-        let name = token(line, b"\"name\":", HEAD).context("a call without a name near its head")?;
+        let name = match self.era {
+            Era::Legacy => token(line, b"\"name\":", HEAD),
+            // There the client has a name, too; the tool's is the one before the arguments.
+            Era::Modern => memchr::memmem::find(line, b"\"arguments\":")
+                .and_then(|end| memchr::memmem::rfind(&line[..end], b"\"name\":"))
+                .and_then(|at| token(&line[at..], b"\"name\":", HEAD)),
+        };
+        let name = name.context("a call without a name near its head")?;
         let name = &name[1..name.len() - 1];
         // The relay that carries two servers leaves the prefix on.
         let name = memchr::memmem::find(name, b"__").map_or(name, |at| &name[at + 2..]);
@@ -153,7 +190,12 @@ impl Server {
                 self.head(id);
                 self.out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
                 self.out.extend_from_slice(text);
-                self.out.extend_from_slice(b"\"}]}}\n");
+                self.out.extend_from_slice(b"\"}]");
+                if self.era == Era::Modern {
+                    self.out.push(b',');
+                    self.out.extend_from_slice(SIGNED.as_bytes());
+                }
+                self.out.extend_from_slice(b"}}\n");
             }
         }
         Ok(())
