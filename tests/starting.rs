@@ -11,6 +11,8 @@ mod harness;
 mod cache;
 #[path = "starting/choice.rs"]
 mod choice;
+#[path = "starting/keyring.rs"]
+mod keyring;
 #[path = "starting/lazy.rs"]
 mod lazy;
 #[path = "starting/reload.rs"]

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::process::{Life, Pipes, Spawn, Start};
 use super::shelf::Shelf;
@@ -15,6 +17,15 @@ use crate::engine::hub::StartFailure;
 
 /// What came of the references of a server.
 pub type Expanded = Result<Launch, ExpandError>;
+
+/// What is known at the proxy's own start.
+#[derive(Debug)]
+pub enum First {
+    /// This.
+    Known(Expanded),
+    /// It is still being asked for: whoever needs it waits, for a person must not be asked twice.
+    Coming(JoinHandle<Expanded>),
+}
 
 /// A server that runs.
 #[derive(Debug)]
@@ -34,7 +45,7 @@ pub struct Starter {
     shelf: Shelf,
     config_path: Arc<Path>,
     /// What was expanded at the proxy's own start, for the first lives: a keyring must not ask a person twice.
-    first: BTreeMap<String, Expanded>,
+    first: BTreeMap<String, First>,
     turns: Arc<Semaphore>,
 }
 
@@ -48,27 +59,30 @@ const FIRST: Duration = Duration::from_millis(500);
 
 /// Expands the references of all servers once, for the cache, the watch over the configuration and the first lives.
 ///
-/// What can't block is done here and now, the rest on the pool, all at the same time; what is not there in time is
-/// missing, and that server's start will look for itself.
-pub async fn first(config: &Config, shelf: &Shelf) -> BTreeMap<String, Expanded> {
+/// What can't block is done here and now, the rest on the pool, all at the same time. What is not there in time is
+/// awaited by that server's first start alone.
+pub async fn first(config: &Config, shelf: &Shelf) -> BTreeMap<String, First> {
     let mut expanded = BTreeMap::new();
-    let mut slow = tokio::task::JoinSet::new();
+    let mut slow = Vec::new();
     for server in &config.servers {
+        let key = server.key.clone();
         if config::may_block(server) {
             let (server, path, shelf) = (server.clone(), config.path.clone(), shelf.clone());
-            slow.spawn_blocking(move || (server.key.clone(), expand(&server, &path, &shelf)));
+            slow.push((key, tokio::task::spawn_blocking(move || expand(&server, &path, &shelf))));
         } else {
-            expanded.insert(server.key.clone(), expand(server, &config.path, shelf));
+            expanded.insert(key, First::Known(expand(server, &config.path, shelf)));
         }
     }
-    let all = async {
-        while let Some(done) = slow.join_next().await {
-            expanded.extend(done.ok());
-        }
-    };
-    let _ = tokio::time::timeout(FIRST, all).await;
-    // What is under way goes on; that it was begun can't be undone.
-    slow.detach_all();
+    let until = Instant::now() + FIRST;
+    for (key, mut coming) in slow {
+        let first = match tokio::time::timeout_at(until, &mut coming).await {
+            Ok(Ok(known)) => First::Known(known),
+            // Its start looks for itself.
+            Ok(Err(_)) => continue,
+            Err(_) => First::Coming(coming),
+        };
+        expanded.insert(key, first);
+    }
     expanded
 }
 
@@ -86,12 +100,7 @@ pub fn expand(server: &config::Server, config_path: &Path, shelf: &Shelf) -> Exp
 
 impl Starter {
     /// Starts through `spawner`; `first` is what [`first`] gave.
-    pub fn new(
-        spawner: Arc<dyn Start>,
-        shelf: Shelf,
-        config_path: Arc<Path>,
-        first: BTreeMap<String, Expanded>,
-    ) -> Self {
+    pub fn new(spawner: Arc<dyn Start>, shelf: Shelf, config_path: Arc<Path>, first: BTreeMap<String, First>) -> Self {
         Self { spawner, shelf, config_path, first, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
@@ -113,6 +122,11 @@ impl Starter {
             (self.spawner.clone(), self.shelf.clone(), Arc::clone(&self.config_path), Arc::clone(&self.turns));
         async move {
             let _turn = tokio::time::timeout(TURN, turns.acquire()).await;
+            let first = match first {
+                Some(First::Known(known)) => Some(known),
+                Some(First::Coming(coming)) => coming.await.ok(),
+                None => None,
+            };
             let planned = {
                 let shelf = shelf.clone();
                 tokio::task::spawn_blocking(move || {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::desk::Desk;
 use super::guard::Guard;
-use super::launch::{self, Expanded, Starter};
+use super::launch::{self, First, Starter};
 use super::process::Spawner;
 use super::pump::{Event, Parts, Pump};
 use super::reload::{self, UNEXPANDED, Watch};
@@ -77,8 +77,12 @@ pub async fn run(options: Options, input: PipeIn, output: PipeOut, signals: Opti
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
     let expanded = launch::first(&config, &shelf).await;
-    let print = |expanded: &Expanded| expanded.as_ref().map_or(UNEXPANDED, |launch| launch.fingerprint);
-    let launches: BTreeMap<_, _> = expanded.iter().map(|(key, expanded)| (key.clone(), print(expanded))).collect();
+    let print = |first: &First| match first {
+        First::Known(expanded) => Some(expanded.as_ref().map_or(UNEXPANDED, |launch| launch.fingerprint)),
+        First::Coming(_) => None,
+    };
+    let launches: BTreeMap<_, _> =
+        expanded.iter().filter_map(|(key, first)| Some((key.clone(), print(first)?))).collect();
     let cached = |server: &config::Server| cache::read(cache_dir.as_deref()?, server, launches.get(&server.key)?);
     let known = config.servers.iter().map(cached).collect();
     let clock = Clock { instant: Instant::now(), unix: ledger::unix_now() };
