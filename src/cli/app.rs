@@ -1,5 +1,6 @@
 //! The tree of commands, and which of them runs.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -133,9 +134,33 @@ enum Command {
     },
 }
 
+/// What hosts start, read without the grammar of all commands: that takes a millisecond of each start, and its code and
+/// tables a megabyte for as long as the proxy lives. `None`: it may be anything else.
+fn usual(mut args: impl Iterator<Item = OsString>) -> Option<App> {
+    let mut app = App { global: Global { config: None, profile: None }, command: None };
+    while let Some(arg) = args.next() {
+        let arg = arg.into_string().ok()?;
+        let (name, value) = match arg.split_once('=') {
+            Some((name, value)) => (name, Some(OsString::from(value))),
+            None => (arg.as_str(), None),
+        };
+        let mut value = || {
+            let value = value.clone().or_else(|| args.next())?;
+            (!value.is_empty() && !value.as_encoded_bytes().starts_with(b"-")).then_some(value)
+        };
+        match name {
+            "run" if arg == "run" && app.command.is_none() => app.command = Some(Command::Run),
+            "--config" if app.global.config.is_none() => app.global.config = Some(value()?.into()),
+            "--profile" if app.global.profile.is_none() => app.global.profile = Some(value()?.into_string().ok()?),
+            _ => return None,
+        }
+    }
+    Some(app)
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let app = match App::try_parse() {
+    let app = match usual(std::env::args_os().skip(1)).map_or_else(App::try_parse, Ok) {
         Ok(app) => app,
         Err(error) => {
             let _ = error.print();
@@ -216,4 +241,33 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_without_the_grammar_is_what_the_grammar_says() {
+        let words =
+            ["run", "--config", "--config=a", "--profile", "--profile=b=c", "--profile=", "x", "", "-c", "--help"];
+        let mut lines: Vec<Vec<&str>> = vec![Vec::new()];
+        let mut read = 0;
+        for length in 0..4 {
+            for line in &lines {
+                let Some(app) = usual(line.iter().map(OsString::from)) else { continue };
+                let by_grammar = App::try_parse_from(std::iter::once("mcp-proxy").chain(line.iter().copied()));
+                assert_eq!(by_grammar.map(|app| format!("{app:?}")).ok(), Some(format!("{app:?}")), "{line:?}");
+                read += 1;
+            }
+            if length < 3 {
+                let longer = |line: &Vec<&'static str>| words.map(|word| [&line[..], &[word]].concat());
+                lines = lines.iter().flat_map(longer).collect();
+            }
+        }
+        assert!(read > 20, "only {read}");
+        let usual = |line: &[&str]| usual(line.iter().map(OsString::from)).is_some();
+        assert!(usual(&[]) && usual(&["run", "--config", "x"]) && usual(&["--config=x", "--profile", "y", "run"]));
+        assert!(!usual(&["status"]) && !usual(&["--version"]));
+    }
 }

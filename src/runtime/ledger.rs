@@ -7,7 +7,8 @@
 //! that starts next.
 //!
 //! At its start the thread takes over the in-flight files of dead processes, then it looks once a second for what other
-//! processes wrote, so that the repeat guard knows of their rows. Whoever ends it: dropping the [`Ledger`].
+//! processes wrote, so that the repeat guard knows of their rows. As long as nobody ever lost a call there is no file, and
+//! SQLite is not even begun. Whoever ends it: dropping the [`Ledger`].
 
 mod db;
 mod query;
@@ -81,8 +82,9 @@ pub fn unix_now() -> UnixMs {
 // === impl Ledger ===
 
 impl Ledger {
-    /// Starts the thread and returns at once; the file is opened there. A file that can't be opened is a warning, and
-    /// is tried again; a damaged one is moved aside. After each event the owner calls [`flush`](Self::flush).
+    /// Starts the thread and returns at once; the file is opened there, as soon as there is one or something is to be
+    /// written. A file that can't be opened is a warning, and is tried again; a damaged one is moved aside. After each
+    /// event the owner calls [`flush`](Self::flush).
     ///
     /// # Errors
     /// The system has no thread to give.

@@ -122,6 +122,25 @@ fn a_row_is_kept_with_all_that_becomes_known() {
 }
 
 #[test]
+fn nothing_is_opened_before_it_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, mut events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
+    wait_for(&mut ledger, &mut events, |event| (event == Event::Ready).then_some(()));
+    assert!(ledger.list(Filter::default()).blocking_recv().unwrap().is_empty());
+    assert!(ledger.counts().blocking_recv().unwrap().is_empty());
+    assert!(names(dir.path()).is_empty());
+    let row = row("{}");
+    ledger.insert(row.clone());
+    assert_eq!(ledger.list(Filter::default()).blocking_recv().unwrap(), [row.clone()]);
+    // Where there is a file it is read at once.
+    let (mut other, mut events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
+    wait_for(&mut other, &mut events, |event| match event {
+        Event::Rows(rows) => rows.iter().any(|told| told.id == row.id).then_some(()),
+        _ => None,
+    });
+}
+
+#[test]
 fn others_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let [mut one, mut other] = [(); 2].map(|()| Ledger::open(dir.path(), KEEP_SETTLED).unwrap());
@@ -194,7 +213,8 @@ fn a_close_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let lock = std::fs::File::create(dir.path().join("ledger.lock")).unwrap();
     lock.lock().unwrap();
-    let (ledger, _events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
+    let (mut ledger, _events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
+    ledger.insert(row("{}"));
     let start = Instant::now();
     assert!(!ledger.close(Duration::from_millis(20)));
     assert!(start.elapsed() < Duration::from_secs(2));
@@ -254,7 +274,9 @@ fn without_shared_memory_there_is_a_rollback_journal() {
 fn whoever_has_a_file_open_that_is_moved_goes_on_with_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ledger, mut events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
-    wait_for(&mut ledger, &mut events, |event| (event == Event::Ready).then_some(()));
+    let old = row("{}");
+    ledger.insert(old.clone());
+    wait_stored(&mut ledger, &mut events, &[old.id]);
     std::fs::rename(dir.path().join(FILE), dir.path().join("ledger.sqlite3.damaged-test")).unwrap();
     let row = row("{}");
     ledger.insert(row.clone());
