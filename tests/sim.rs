@@ -14,6 +14,8 @@ mod child;
 mod config;
 #[path = "sim/explore.rs"]
 mod explore;
+#[path = "sim/fuse.rs"]
+mod fuse;
 #[path = "sim/host.rs"]
 mod host;
 #[path = "sim/modern.rs"]
@@ -39,9 +41,10 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run_one(flavour: Flavour, seed: u64, traced: bool) -> Stats {
+fn run_one(flavour: Flavour, seed: u64, traced: bool, broken: bool) -> Stats {
     let mut dice = Dice(seed);
     let mut world = schedule::world(flavour, &mut dice);
+    world.broken = broken;
     world.trace = traced.then(Vec::new);
     let run = catch_unwind(AssertUnwindSafe(|| schedule::run(&mut world, flavour, &mut dice)));
     if let Err(panic) = run {
@@ -49,7 +52,7 @@ fn run_one(flavour: Flavour, seed: u64, traced: bool) -> Stats {
             let trace = world.trace.take().unwrap_or_default();
             eprintln!("{}", trace[trace.len().saturating_sub(120)..].join("\n"));
         } else {
-            let _ = catch_unwind(|| run_one(flavour, seed, true));
+            let _ = catch_unwind(|| run_one(flavour, seed, true, broken));
             eprintln!("replay with MCP_PROXY_SIM_SEED={seed} and the name of this test");
         }
         resume_unwind(panic);
@@ -62,14 +65,19 @@ fn run_one(flavour: Flavour, seed: u64, traced: bool) -> Stats {
 
 /// Runs the schedules of a flavour; each of `must` has to have occurred.
 fn schedules(flavour: Flavour, must: &[&str]) {
+    drawn(flavour, must, false);
+}
+
+fn drawn(flavour: Flavour, must: &[&str], broken: bool) {
     if let Some(seed) = number("MCP_PROXY_SIM_SEED") {
-        run_one(flavour, seed, true);
+        run_one(flavour, seed, true, broken);
         return;
     }
     let count = number("MCP_PROXY_SIM_SCHEDULES").map_or(SCHEDULES, |all| all.div_ceil(5));
+    let count = if broken { count / 10 } else { count };
     let mut stats = Stats::default();
     for seed in 0..count {
-        stats.sum(&run_one(flavour, seed + ((flavour as u64) << 32), false));
+        stats.sum(&run_one(flavour, seed + ((flavour as u64) << 32), false, broken));
     }
     println!("{flavour:?}: {count} schedules");
     for (name, count) in Stats::NAMES.iter().zip(&stats.0) {
@@ -136,4 +144,15 @@ fn schedules_of_modern_hosts() {
     ];
     let always = ALWAYS.iter().copied().filter(|name| *name != "announced").collect::<Vec<_>>();
     schedules(Flavour::Modern, &[&*always, &more].concat());
+}
+
+/// The same worlds, with faults of our own in the middle of steps: what is promised holds all the same, but that an outcome
+/// may stay open in the in-flight file.
+#[test]
+fn schedules_with_faults_of_our_own() {
+    tracing::subscriber::with_default(fuse::Fuse, || {
+        for flavour in [Flavour::Calm, Flavour::Faults, Flavour::Orders, Flavour::Host, Flavour::Modern] {
+            drawn(flavour, &["faults of ours", "answered", "lost", "unavailable", "restarts"], true);
+        }
+    });
 }

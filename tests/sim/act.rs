@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcp_proxy::config::RestartWhen;
 use mcp_proxy::engine::child::Conn;
-use mcp_proxy::engine::hub::{Command, StartFailure};
+use mcp_proxy::engine::hub::{Command, Hub, StartFailure};
 
 use super::child::{How, Stage};
 use super::config::Table;
@@ -101,7 +101,8 @@ impl World {
             Act::Order(command, key, at_once) => {
                 self.watch.stats.add("orders");
                 self.note(|| format!("order {command:?} {key} {at_once}"));
-                let _ = self.hub.handle_command(self.now, command, &key, at_once);
+                let work = |hub: &mut Hub, now| drop(hub.handle_command(now, command, &key, at_once));
+                self.step(work, |hub, now| hub.handle_fault(now, None));
                 self.step_done();
             }
             Act::Reload(tables) => self.reload(tables),
@@ -112,13 +113,13 @@ impl World {
             Act::Eof => {
                 self.watch.stats.add("ends of input");
                 self.note(|| "end of input".into());
-                self.hub.handle_host_eof(self.now);
+                self.step(|hub, now| hub.handle_host_eof(now), |hub, now| hub.handle_stop_fault(now));
                 self.step_done();
             }
             Act::Stop => {
                 self.watch.stats.add("stops");
                 self.note(|| "stop".into());
-                self.hub.handle_stop(self.now);
+                self.step(|hub, now| hub.handle_stop(now), |hub, now| hub.handle_stop_fault(now));
                 self.step_done();
             }
             act => self.child_acts(act),

@@ -101,7 +101,7 @@ pub struct Question {
 pub struct Stats(pub [u64; Stats::NAMES.len()]);
 
 impl Stats {
-    pub const NAMES: [&'static str; 37] = [
+    pub const NAMES: [&'static str; 38] = [
         "calls",
         "answered",
         "lost",
@@ -138,6 +138,7 @@ impl Stats {
         "expired",
         "stops",
         "ends of input",
+        "faults of ours",
         "steps",
     ];
 
@@ -184,6 +185,8 @@ pub struct Watch {
     pub initialized: bool,
     /// What a modern host was asked.
     pub rounds: Vec<Round>,
+    /// There was a fault of ours.
+    pub faulty: bool,
     pub stats: Stats,
 }
 
@@ -409,7 +412,8 @@ impl Watch {
                 match error["code"].as_i64() {
                     _ if reported.is_some() => self.result(of, error, line),
                     Some(-31010) => {
-                        assert!(started.is_some(), "lost, though nothing was sent: {line}");
+                        // With a fault of ours in between it may not be known any more.
+                        assert!(started.is_some() || self.faulty, "lost, though nothing was sent: {line}");
                         self.stats.add("lost");
                         self.outcome_told(of, error, line);
                     }
@@ -418,6 +422,7 @@ impl Watch {
                         let reason = error["data"]["reason"].as_str().unwrap_or_default();
                         let known = match code {
                             -32602 | -31011 => true,
+                            -32603 => self.faulty,
                             -31012 => reason == "input_expired",
                             _ => false,
                         };
@@ -484,7 +489,9 @@ impl Watch {
 
     fn outcome_told(&self, mark: Mark, error: &Value, line: &str) {
         let told = error.pointer("/data/outcomeId").and_then(Value::as_str);
-        if matches!(self.requests[mark].what, What::Call { recorded: true, .. }) {
+        if told.is_none() && self.faulty {
+            // The call itself was lost with the fault.
+        } else if matches!(self.requests[mark].what, What::Call { recorded: true, .. }) {
             let own = self.outcomes.iter().any(|(id, (of, _))| *of == mark && Some(&*id.to_string()) == told);
             assert!(own, "not the outcome of this call: {line}");
         } else {

@@ -196,11 +196,17 @@ impl Hub {
     /// A fault of ours in the end: what is still open is answered, and the end goes on.
     pub fn handle_stop_fault(&mut self, now: Instant) {
         self.stopping = Some(Stopping::Down);
-        self.effect(Effect::Exit);
         self.mend(now);
         for id in self.placed(|_| true) {
             self.fail(now, &id);
         }
+        for index in 0..self.children.len() {
+            let Some(link) = self.child_mut(ServerId(index)).link.as_mut() else { continue };
+            link.phase = LinkPhase::Ending;
+            let conn = link.conn;
+            self.effect(Effect::Stop { conn });
+        }
+        self.effect(Effect::Exit);
     }
 
     /// A fault of ours in anything else, maybe about that request of the host.
@@ -226,12 +232,13 @@ impl Hub {
                 Waiting::Call { call, .. } => !mine(call),
                 Waiting::Unrouted { id: other, .. } => other != id,
             });
-            let Some(link) = self.child_mut(ServerId(index)).link.as_mut() else { continue };
-            let wire = link.pending.iter().find_map(|(wire, pending)| match &pending.purpose {
-                Purpose::Call(call) if mine(call) => Some(*wire),
+            // A parked call may have come under the same id, and waits for a retry.
+            let pending = self.child(ServerId(index)).link.iter().flat_map(|link| &link.pending);
+            let wire = pending.into_iter().find_map(|(wire, pending)| match &pending.purpose {
+                Purpose::Call(call) if mine(call) && !self.is_detached(call) => Some(*wire),
                 _ => None,
             });
-            let Some(wire) = wire else { continue };
+            let Some((wire, link)) = wire.zip(self.child_mut(ServerId(index)).link.as_mut()) else { continue };
             let conn = link.conn;
             let unsent = link.outbox.take_back(ChildTag::Request(wire));
             let Some(Purpose::Call(call)) = link.pending.remove(&wire).map(|pending| pending.purpose) else { continue };
@@ -335,6 +342,8 @@ impl Hub {
         for index in 0..self.children.len() {
             self.mend_child(now, ServerId(index));
         }
+        self.mend_parked();
+        self.mend_gatherings(now);
         let hanging: Vec<(HostId, Place)> = self
             .session
             .in_flight
@@ -345,7 +354,10 @@ impl Hub {
         for (id, place) in hanging {
             match place {
                 // It had a number, so it may have been sent.
-                Place::AtChild(server, _) => self.answer_lost_in_fault(&id, server, LOST),
+                Place::AtChild(server, _) => {
+                    let error = self.lost_in_fault(server);
+                    self.answer_error_from(&id, Some(server), &error);
+                }
                 _ => self.fail(now, &id),
             }
         }
@@ -409,16 +421,13 @@ impl Hub {
     }
 
     /// -31010 for a request of which nothing is left but its id.
-    pub(super) fn answer_lost_in_fault(&mut self, id: &HostId, server: ServerId, what: &str) {
+    pub(super) fn lost_in_fault(&self, server: ServerId) -> RpcError {
         let key = self.child(server).config.key.as_str();
         let message = format!(
-            "The outcome of the request to server \"{key}\" is unknown: {what}. It may or may not have run; if it \
+            "The outcome of the request to server \"{key}\" is unknown: {LOST}. It may or may not have run; if it \
              changes anything, check with a reading tool before calling it again."
         );
-        let error = RpcError::new(code::UNKNOWN_OUTCOME, message)
-            .with("server", key)
-            .with("reason", Reason::ConnectionLost.name());
-        self.answer_error_from(id, Some(server), &error);
+        RpcError::new(code::UNKNOWN_OUTCOME, message).with("server", key).with("reason", Reason::ConnectionLost.name())
     }
 
     /// A fault of ours in the handling of what that life said, or in a task around it: the life ends, and what was lost

@@ -19,7 +19,7 @@ use super::from_host::Request;
 use crate::engine::child::{Conn, ServerId};
 use crate::engine::era::Era;
 use crate::engine::facts::HostCapabilities;
-use crate::engine::link::{About, Call, ChildTag, Purpose};
+use crate::engine::link::{About, Call, ChildTag, Pending, Purpose};
 use crate::engine::rewrite::Rewriter;
 use crate::engine::seal::{Kind, State};
 use crate::engine::session::Place;
@@ -454,6 +454,20 @@ impl Hub {
         let Some(gathering) = self.gatherings.remove(&number) else { return };
         let tasks: Vec<&str> = gathering.tasks.iter().filter_map(|task| std::str::from_utf8(task).ok()).collect();
         self.answer(&gathering.host_id, &format!(r#"{{"tasks":[{}]}}"#, tasks.join(",")));
+    }
+
+    /// After a fault of ours: who is asked no more has nothing to add.
+    pub(super) fn mend_gatherings(&mut self, now: Instant) {
+        let asked = |conn: &Conn, number: u64| {
+            let gathers = |pending: &Pending| matches!(pending.purpose, Purpose::Gather(other) if other == number);
+            self.link_of(*conn).is_some_and(|link| link.pending.values().any(gathers))
+        };
+        let all = self.gatherings.iter().flat_map(|(number, gathering)| {
+            gathering.waiting.iter().filter(|conn| !asked(conn, *number)).map(|conn| (*conn, *number))
+        });
+        for (conn, number) in all.collect::<Vec<_>>() {
+            self.gathered(now, conn, number, None);
+        }
     }
 
     pub(super) fn cancel_gathering(&mut self, now: Instant, number: u64) {

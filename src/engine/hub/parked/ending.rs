@@ -65,6 +65,24 @@ impl Hub {
         }
     }
 
+    /// After a fault of ours: a call that is at no child any more has ended, and its retry is told.
+    pub(in crate::engine::hub) fn mend_parked(&mut self) {
+        let at_child = |parked: &super::Parked| {
+            self.link_of(parked.conn).is_some_and(|link| link.pending.contains_key(&parked.wire))
+        };
+        let lost = self.parked.iter().filter(|(_, parked)| parked.end.is_none() && !at_child(parked));
+        for (number, attached, conn) in
+            lost.map(|(number, parked)| (*number, parked.attached, parked.conn)).collect::<Vec<_>>()
+        {
+            self.refuse_rest(number);
+            let error = self.lost_in_fault(conn.server);
+            match self.parked.get_mut(&number) {
+                Some(parked) if !attached => parked.end = Some(End::Error(error)),
+                _ => self.consume(number),
+            }
+        }
+    }
+
     /// Whether a call is open at its child while no request of the host waits for it.
     pub(in crate::engine::hub) fn is_detached(&self, call: &Call) -> bool {
         call.parked.and_then(|number| self.parked.get(&number)).is_some_and(|parked| !parked.attached)
