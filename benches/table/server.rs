@@ -98,7 +98,7 @@ fn list(options: &Options) -> String {
         list.push_str(&filler(room));
         list.push_str(&tail);
     }
-    list.push_str("]");
+    list.push(']');
     if options.modern {
         list.push_str(r#","ttlMs":0,"cacheScope":"private","#);
         list.push_str(SIGNED);

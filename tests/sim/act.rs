@@ -113,13 +113,13 @@ impl World {
             Act::Eof => {
                 self.watch.stats.add("ends of input");
                 self.note(|| "end of input".into());
-                self.step(|hub, now| hub.handle_host_eof(now), |hub, now| hub.handle_stop_fault(now));
+                self.step(mcp_proxy::engine::hub::Hub::handle_host_eof, mcp_proxy::engine::hub::Hub::handle_stop_fault);
                 self.step_done();
             }
             Act::Stop => {
                 self.watch.stats.add("stops");
                 self.note(|| "stop".into());
-                self.step(|hub, now| hub.handle_stop(now), |hub, now| hub.handle_stop_fault(now));
+                self.step(mcp_proxy::engine::hub::Hub::handle_stop, mcp_proxy::engine::hub::Hub::handle_stop_fault);
                 self.step_done();
             }
             act => self.child_acts(act),

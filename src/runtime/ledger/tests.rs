@@ -131,7 +131,7 @@ fn nothing_is_opened_before_it_is_needed() {
     assert!(names(dir.path()).is_empty());
     let row = row("{}");
     ledger.insert(row.clone());
-    assert_eq!(ledger.list(Filter::default()).blocking_recv().unwrap(), [row.clone()]);
+    assert_eq!(ledger.list(Filter::default()).blocking_recv().unwrap(), std::slice::from_ref(&row));
     // Where there is a file it is read at once.
     let (mut other, mut events) = Ledger::open(dir.path(), KEEP_SETTLED).unwrap();
     wait_for(&mut other, &mut events, |event| match event {
