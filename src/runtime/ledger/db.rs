@@ -131,6 +131,11 @@ impl Db {
         }
     }
 
+    /// Whether a file could be made in that directory.
+    pub fn has_room_in(dir: &Path) -> bool {
+        create_private_dir(dir).and_then(|()| lock_opening(dir)).is_ok()
+    }
+
     fn connect(path: &Path) -> Result<Self, LedgerError> {
         make_private(path)
             .map_err(|source| LedgerError::Io { dir: path.parent().unwrap_or(path).to_owned(), source })?;

@@ -91,7 +91,8 @@ impl Worker {
     fn wait_for_something(&mut self) -> bool {
         let file = self.dir.join(FILE);
         let orphans = Orphan::find(&self.dir).is_ok_and(|orphans| !orphans.is_empty());
-        if orphans || file.exists() {
+        // Where nothing can be kept that is told at once, by trying it.
+        if orphans || file.exists() || !Db::has_room_in(&self.dir) {
             return false;
         }
         self.tell(Event::Ready);
