@@ -1,4 +1,4 @@
-//! What an intent and its settlement cost on the message thread: microseconds for one small call, its digest included.
+//! What an intent and its settlement cost on the message thread: microseconds for one small call.
 //! Budget: 3.
 //!
 //! Of some rounds the best counts: what else runs on the machine only adds. Where the system tells it, the time on the
@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use mcp_proxy::engine::outcome::{Digester, Intent, UnixMs, no_mask};
+use mcp_proxy::engine::outcome::{Intent, UnixMs};
 use mcp_proxy::runtime::inflight::Intents;
 
 const CALLS: u32 = 100_000;
@@ -37,13 +37,11 @@ fn elapsed(start: Instant) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of seconds fit")]
 fn measure(intents: &mut Intents) -> f64 {
     let arguments = r#"{"title":"A small call","labels":["one","two"],"number":42,"draft":false}"#;
-    let mut digester = Digester::default();
     let start = Instant::now();
     let round = || {
         let before = elapsed(start);
         for sequence in 0..CALLS {
             let id = intents.fresh_id();
-            let digest = digester.digest("tracker", "create_issue", Some(arguments.as_bytes()));
             let intent = Intent {
                 id,
                 time: UnixMs(1_800_000_000_000),
@@ -53,11 +51,11 @@ fn measure(intents: &mut Intents) -> f64 {
                 host_request_id: "1234",
                 generation: 1,
                 sequence: u64::from(sequence),
-                digest,
+                digest: None,
                 arguments: Some(arguments),
                 repeat_of: None,
             };
-            intents.begin(black_box(&intent), &no_mask).expect("the record is written");
+            intents.begin(black_box(&intent), None).expect("the record is written");
             intents.settle(black_box(id)).expect("the record is written");
         }
         (elapsed(start) - before) as f64 / f64::from(CALLS) / 1000.0

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mcp_proxy::engine::outcome::{Digester, Intent, Loss, OutcomeId, Reason, UnixMs, no_mask};
+use mcp_proxy::engine::outcome::{Intent, Loss, OutcomeId, Reason, UnixMs};
 use mcp_proxy::runtime::inflight::Intents;
 use mcp_proxy::runtime::ledger::{Db, Event, Filter, KEEP_SETTLED, Ledger, unix_now};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -120,11 +120,11 @@ fn begin(intents: &mut Intents, number: u64) -> OutcomeId {
         host_request_id: "1",
         generation: 1,
         sequence: number,
-        digest: Digester::default().digest("bank", "pay", Some(arguments.as_bytes())),
+        digest: None,
         arguments: Some(&arguments),
         repeat_of: None,
     };
-    intents.begin(&intent, &no_mask).unwrap();
+    intents.begin(&intent, None).unwrap();
     id
 }
 

@@ -334,11 +334,11 @@ mod tests {
                 host_request_id: "7",
                 generation: 3,
                 sequence: 17,
-                digest: Digester::default().digest(server, "pay", Some(arguments.as_bytes())),
+                digest: Some(Digester::default().digest(server, "pay", Some(arguments.as_bytes()))),
                 arguments: Some(arguments),
                 repeat_of: None,
             };
-            intents.begin(&intent, &no_mask).unwrap();
+            intents.begin(&intent, None).unwrap();
             let exit = Some(Exit::Signal("SIGKILL".into()));
             let row = intents.lost(id, &Loss { reason: Reason::ChildExited, exit, at: time }).unwrap();
             db.write(|change| change.insert(&row)).unwrap();

@@ -88,8 +88,8 @@ pub struct Hub {
     given: [Option<u64>; 4],
     guard: RepeatGuard,
     digester: Digester,
-    /// Outcomes whose answer is on its way to descriptor 1, by number.
-    settling: BTreeMap<u64, OutcomeId>,
+    /// Outcomes whose answers are on their way to descriptor 1 as one array, by a number of it.
+    settling: BTreeMap<u64, Vec<OutcomeId>>,
     next_settling: u64,
     /// Calls that wait for a person's word about a repeat.
     asked: BTreeMap<HostId, repeat::Asked>,
@@ -219,8 +219,8 @@ pub struct Noted {
     pub generation: u32,
     /// Our number of the request.
     pub sequence: u64,
-    /// Of server, tool and arguments.
-    pub digest: Digest,
+    /// Of server, tool and arguments; `None`: it can be told from these.
+    pub digest: Option<Digest>,
     /// The arguments as JSON text; empty: there are none, or only the digest is kept.
     pub arguments: Bytes,
     /// The row that it repeats.
@@ -245,10 +245,18 @@ pub struct Known {
 pub struct HostTag {
     /// Whose message it is; for the bound of what waits, and for turns.
     server: Option<u32>,
-    /// Numbers of the outcomes that are settled when it is accepted, from here …
-    from: u64,
-    /// … to before here.
-    to: u64,
+    settles: Settles,
+}
+
+/// The outcomes that are settled when a message is accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Settles {
+    #[default]
+    None,
+    /// That of the call that it answers.
+    One(OutcomeId),
+    /// Those of an array, by its number.
+    Array(u64),
 }
 
 impl Sent for HostTag {
@@ -377,8 +385,12 @@ impl Hub {
             if let Some(server) = tag.server {
                 out_of[server as usize] -= bytes;
             }
-            if whole {
-                effects.extend((tag.from..tag.to).filter_map(|number| settling.remove(&number)).map(Effect::Settle));
+            match tag.settles {
+                Settles::One(outcome) if whole => effects.push_back(Effect::Settle(outcome)),
+                Settles::Array(number) if whole => {
+                    effects.extend(settling.remove(&number).into_iter().flatten().map(Effect::Settle));
+                }
+                Settles::None | Settles::One(_) | Settles::Array(_) => {}
             }
         });
     }

@@ -189,7 +189,7 @@ pub struct Call {
     pub since: Instant,
     /// Its intent in the in-flight file.
     pub outcome: Option<OutcomeId>,
-    /// Of server, tool and arguments; there with `outcome`.
+    /// Of server, tool and arguments. Left out where the line is kept, which tells it if it is ever needed.
     pub digest: Option<Digest>,
     /// Our number, once it was sent.
     pub wire: Option<WireId>,

@@ -135,8 +135,8 @@ pub struct Intent<'a> {
     pub generation: u64,
     /// Our number of the request on that connection.
     pub sequence: u64,
-    /// Of server, tool and arguments.
-    pub digest: Digest,
+    /// Of server, tool and arguments. `None`: it can be told from these whenever it is asked for.
+    pub digest: Option<Digest>,
     /// The arguments as JSON text, unmasked; `None`: the call has none, or only the digest may be kept.
     pub arguments: Option<&'a str>,
     /// The row that this call repeats.

@@ -2,6 +2,8 @@
 //!
 //! One file a process, `inflight-PID-RANDOM.jsonl` in the state directory, locked while the process lives. A record is
 //! one line and one `write`; nothing is synced, for what must be survived is the end of the process, not of the machine.
+//! Whenever nothing is open the next record begins at the start again: to write into a page that is there and has its
+//! size costs the kernel least, and a proxy with a call at a time never leaves its first page.
 //!
 //! The life of a call: [`begin`](Intents::begin), then either [`settle`](Intents::settle) once its answer was accepted,
 //! or [`lost`](Intents::lost), which writes down why and gives the row for the ledger, and `settle` once the ledger
@@ -14,7 +16,8 @@ mod record;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::engine::outcome::{Intent, Loss, Mask, OutcomeId, Row, UnixMs};
@@ -39,7 +42,7 @@ pub struct Intents {
     /// `None`: the file could not be opened, or was given up.
     file: Option<Journal>,
     /// What is neither answered nor stored by the ledger.
-    open: HashMap<OutcomeId, Place>,
+    open: HashMap<OutcomeId, Place, BuildHasherDefault<AsItIs>>,
     /// The bytes of the file that open records take.
     live: u64,
     /// One record, reused.
@@ -55,8 +58,10 @@ struct Journal {
     dir: PathBuf,
     /// When this process began its first file.
     started: UnixMs,
-    /// Where the next record begins: the end of the file, and where it is written next.
+    /// Where the next record begins. What stands behind it is over.
     end: u64,
+    /// The size of the file.
+    size: u64,
     /// Where the first record begins.
     header: u64,
     /// Records that are not yet in the file, while they are held for one write.
@@ -78,6 +83,10 @@ enum Place {
     /// It could not be written: it is lost if the process is killed, but not before.
     Memory(Box<[u8]>),
 }
+
+/// Ids are random already: each is its own hash.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
 
 /// Random ids, some dozens for one call of the operating system.
 #[derive(Debug)]
@@ -111,7 +120,7 @@ impl Intents {
     /// Keeps everything in memory: what is open when the process is killed is forgotten.
     pub fn disabled() -> Self {
         let ids = IdSource { pool: [0; 32], left: 0 };
-        Self { file: None, open: HashMap::new(), live: 0, line: Vec::new(), ids }
+        Self { file: None, open: HashMap::default(), live: 0, line: Vec::new(), ids }
     }
 
     /// Where the file is; `None` if there is none.
@@ -129,11 +138,12 @@ impl Intents {
         self.open.len()
     }
 
-    /// Writes down a call before it is sent: one `write` of at most [`RECORD_BOUND`] bytes.
+    /// Writes down a call before it is sent: one `write` of at most [`RECORD_BOUND`] bytes. Without a `mask` there is
+    /// nothing to hide.
     ///
     /// # Errors
     /// The record could not be written. The call is known all the same and may be sent; the caller warns once.
-    pub fn begin(&mut self, intent: &Intent<'_>, mask: &Mask<'_>) -> io::Result<()> {
+    pub fn begin(&mut self, intent: &Intent<'_>, mask: Option<&Mask<'_>>) -> io::Result<()> {
         self.line.clear();
         record::begin(&mut self.line, intent, mask);
         let written = match &mut self.file {
@@ -191,7 +201,18 @@ impl Intents {
         }
         journal.held = held;
         journal.held.clear();
+        self.rewind_if_idle();
         written.map(drop)
+    }
+
+    /// With nothing open the next record begins at the start again.
+    fn rewind_if_idle(&mut self) {
+        if let Some(journal) = &mut self.file
+            && self.live == 0
+            && journal.held.is_empty()
+        {
+            journal.end = journal.header;
+        }
     }
 
     /// Closes a call: its answer was accepted, or the ledger has its row. One `write`; an id that is not open is
@@ -203,7 +224,7 @@ impl Intents {
         let Some(Place::File { length, .. }) = self.open.remove(&id) else { return Ok(()) };
         self.live -= u64::from(length);
         let Some(journal) = &mut self.file else { return Ok(()) };
-        if self.live == 0 && journal.end > CUT_ABOVE {
+        if self.live == 0 && journal.size > CUT_ABOVE {
             // Nothing that is held is open either.
             journal.held.clear();
             return journal.cut_to(journal.header);
@@ -215,6 +236,7 @@ impl Intents {
             self.write_held()?;
             self.rewrite()?;
         }
+        self.rewind_if_idle();
         Ok(())
     }
 
@@ -266,8 +288,7 @@ impl Intents {
             }
         }
         buffer.extend_from_slice(&losses);
-        new.file.write_all(&buffer)?;
-        new.end += buffer.len() as u64;
+        new.write(&buffer)?;
         new.publish()?;
         // The old file is emptied before its lock goes, so that nobody takes its records for those of a dead process.
         old.file.set_len(0)?;
@@ -312,26 +333,27 @@ impl Journal {
         options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path)?;
-        let mut header = Vec::new();
-        record::header(&mut header, pid, started);
-        let prepared = file.lock().and_then(|()| file.write_all(&header));
-        if let Err(error) = prepared {
-            let _ = std::fs::remove_file(&path);
-            return Err(error);
-        }
-        let end = header.len() as u64;
-        Ok(Self {
+        let file = options.open(&path)?;
+        let mut journal = Self {
             file,
             path,
             dir: dir.to_owned(),
             started,
-            end,
-            header: end,
+            end: 0,
+            size: 0,
+            header: 0,
             held: Vec::new(),
             holding: false,
             rewrite_at: REWRITE_ABOVE,
-        })
+        };
+        let mut header = Vec::new();
+        record::header(&mut header, pid, started);
+        if let Err(error) = journal.file.lock().and_then(|()| journal.write(&header)) {
+            let _ = std::fs::remove_file(&journal.path);
+            return Err(error);
+        }
+        journal.header = journal.end;
+        Ok(journal)
     }
 
     /// Gives the file the name under which others find it.
@@ -352,10 +374,10 @@ impl Journal {
         self.write(line)
     }
 
-    /// Appends bytes with one `write`, and tells where they begin.
+    /// Adds lines with one `write`, and tells where they begin.
     fn write(&mut self, line: &[u8]) -> io::Result<u64> {
         let written = loop {
-            match self.file.write(line) {
+            match write_at(&self.file, line, self.end) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other?,
             }
@@ -366,15 +388,33 @@ impl Journal {
         }
         let offset = self.end;
         self.end += written as u64;
+        self.size = self.size.max(self.end);
         Ok(offset)
     }
 
     /// Cuts the file back to this many bytes.
     fn cut_to(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
-        self.file.seek(SeekFrom::Start(end))?;
-        self.end = end;
+        (self.end, self.size) = (end, end);
         Ok(())
+    }
+}
+
+// === impl AsItIs ===
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id;
     }
 }
 
@@ -462,16 +502,23 @@ pub fn create_private_dir(dir: &Path) -> io::Result<()> {
 }
 
 #[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_write(file, bytes, offset)
+}
+
+#[cfg(unix)]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
 #[cfg(windows)]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let read = std::os::windows::fs::FileExt::seek_read(file, buffer, offset);
-    // It moved the cursor from where the next record goes.
-    Seek::seek(&mut &*file, SeekFrom::End(0))?;
-    match read? {
+    match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
         read if read == buffer.len() => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }

@@ -29,8 +29,8 @@ impl Shelf {
     }
 
     /// Hides the secrets that are known.
-    pub fn masker(&self) -> Arc<Masker> {
-        self.masker.load_full()
+    pub fn masker(&self) -> arc_swap::Guard<Arc<Masker>> {
+        self.masker.load()
     }
 
     /// The last lines of the log.

@@ -1,12 +1,11 @@
 //! One answer for each request of the host, and everything else that goes to it.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::json;
 
-use super::{HostTag, Hub};
+use super::{HostTag, Hub, Settles};
 use crate::engine::child::ServerId;
 use crate::engine::era::{self, Hints};
 use crate::engine::outcome::OutcomeId;
@@ -88,9 +87,9 @@ impl Hub {
             self.gather_answer(flight.batch, id, text);
             return;
         }
-        let settles = outcome.map_or(0..0, |outcome| self.settle_later([outcome]));
         let before = self.out.bytes();
-        let tag = HostTag { server: u32::try_from(server.0).ok(), from: settles.start, to: settles.end };
+        let settles = outcome.map_or(Settles::None, Settles::One);
+        let tag = HostTag { server: u32::try_from(server.0).ok(), settles };
         self.out.push_edited(tag, frame, edits);
         self.out_of[server.0] += self.out.bytes() - before;
     }
@@ -102,7 +101,7 @@ impl Hub {
             self.gather_answer(flight.batch, id, Bytes::from(pieces.concat()));
             return;
         }
-        self.send_pieces(server, 0..0, pieces);
+        self.send_pieces(server, Settles::None, pieces);
     }
 
     /// Says something to the host that answers nothing.
@@ -127,10 +126,10 @@ impl Hub {
         self.out_of[server.0] += self.out.bytes() - before;
     }
 
-    fn send_pieces(&mut self, server: Option<ServerId>, settles: Range<u64>, pieces: &[Bytes]) {
+    fn send_pieces(&mut self, server: Option<ServerId>, settles: Settles, pieces: &[Bytes]) {
         let before = self.out.bytes();
         let server_number = server.and_then(|id| u32::try_from(id.0).ok());
-        let tag = HostTag { server: server_number, from: settles.start, to: settles.end };
+        let tag = HostTag { server: server_number, settles };
         self.out.push_pieces(tag, pieces);
         if let Some(server) = server {
             self.out_of[server.0] += self.out.bytes() - before;
@@ -175,14 +174,15 @@ impl Hub {
         }
     }
 
-    /// The numbers under which these outcomes are settled when their message was accepted.
-    fn settle_later(&mut self, outcomes: impl IntoIterator<Item = OutcomeId>) -> Range<u64> {
-        let first = self.next_settling;
-        for outcome in outcomes {
-            self.settling.insert(self.next_settling, outcome);
-            self.next_settling += 1;
+    /// Keeps the outcomes of an array until it was accepted.
+    fn settle_later(&mut self, outcomes: Vec<OutcomeId>) -> Settles {
+        if outcomes.is_empty() {
+            return Settles::None;
         }
-        first..self.next_settling
+        let number = self.next_settling;
+        self.next_settling += 1;
+        self.settling.insert(number, outcomes);
+        Settles::Array(number)
     }
 
     /// -31011: not sent, safe to send again.

@@ -12,7 +12,7 @@ use crate::engine::child::{Rest, ServerId, State, Then, Waiting};
 use crate::engine::era::Era;
 use crate::engine::link::{About, Call, ChildTag, Pending, Purpose, ToolCall};
 use crate::engine::listing::Kind;
-use crate::engine::outcome::{OutcomeId, Verdict};
+use crate::engine::outcome::{Digest, OutcomeId, Verdict};
 use crate::engine::rewrite;
 use crate::engine::session::Place;
 use crate::wire::code::{self, RpcError};
@@ -386,25 +386,28 @@ impl Hub {
         }
         // What comes back from a question that was put before anything was sent is looked at like any call.
         let answers = call.answers.as_ref().is_some_and(|answers| !answers.unsent);
-        let allowed = call.repeat_of.is_some() || answers;
-        let key = &self.children[server.0].config.key;
-        let arguments = tool.arguments_at.clone().and_then(|at| call.frame.get(at));
-        let digest = self.digester.digest(key, &tool.original, arguments);
+        let allowed = call.repeat_of.is_some() || answers || self.guard.is_empty();
         if allowed {
-            return self.send_intended(now, server, call, digest);
+            // Of most calls nobody ever asks for the digest: then it is made when an outcome is lost, from what is kept.
+            let kept = call.frame.len() <= super::FRAME_KEPT && self.keeps_arguments();
+            call.digest = if kept { None } else { Some(self.repeat_digest(server, &call)) };
+            return self.send_intended(now, server, call);
         }
+        let idempotent = tool.idempotent;
+        let digest = self.repeat_digest(server, &call);
+        call.digest = Some(digest);
         let can_ask = match &call.modern {
             Some(sender) => sender.capabilities.elicitation_form,
             None => self.session.capabilities.elicitation_form && self.session.is_initialized(),
         };
         let unix = self.unix(now);
         let policy = self.config.proxy.allow_repeat_after_unknown;
-        match self.guard.check(unix, policy, digest, tool.idempotent, can_ask) {
-            Verdict::Send => self.send_intended(now, server, call, digest),
+        match self.guard.check(unix, policy, digest, idempotent, can_ask) {
+            Verdict::Send => self.send_intended(now, server, call),
             Verdict::SendAsRepeat { of } => {
                 call.repeat_of = Some(of);
                 self.effect(Effect::Repeated(of));
-                self.send_intended(now, server, call, digest);
+                self.send_intended(now, server, call);
             }
             Verdict::Refuse { of, text } => {
                 if policy == crate::config::Repeat::Confirm {
@@ -423,17 +426,18 @@ impl Hub {
         (!limit.is_zero()).then_some(limit)
     }
 
-    fn send_intended(
-        &mut self,
-        now: Instant,
-        server: ServerId,
-        mut call: Box<Call>,
-        digest: crate::engine::outcome::Digest,
-    ) {
+    /// How it is told that a call is the same as another.
+    pub(super) fn repeat_digest(&mut self, server: ServerId, call: &Call) -> Digest {
+        let About::Tool(tool) = &call.about else { unreachable!("only tool calls have intents") };
+        let key = &self.children[server.0].config.key;
+        let arguments = tool.arguments_at.clone().and_then(|at| call.frame.get(at));
+        self.digester.digest(key, &tool.original, arguments)
+    }
+
+    fn send_intended(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
         let outcome = OutcomeId::from_random(self.entropy.bits());
         call.outcome = Some(outcome);
-        call.digest = Some(digest);
-        let noted = self.noted(now, server, &call, outcome, digest);
+        let noted = self.noted(now, server, &call, outcome);
         self.effect(Effect::Intent(Box::new(noted)));
         self.send(now, server, call);
     }

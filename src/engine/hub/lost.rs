@@ -9,8 +9,7 @@ use super::{Effect, Hub, Noted};
 use crate::engine::child::{Conn, ServerId, Waiting};
 use crate::engine::link::{About, Call, ChildTag, DEAD_MAX, Purpose};
 use crate::engine::outcome::{
-    ARGUMENTS_BOUND, Digest, Exit, GuardRow, Kept, OutcomeId, RESULT_BOUND, Reason, Row, SettledAs, Settlement,
-    Standing,
+    ARGUMENTS_BOUND, Exit, GuardRow, Kept, OutcomeId, RESULT_BOUND, Reason, Row, SettledAs, Settlement, Standing,
 };
 use crate::engine::recent::Outcome;
 use crate::engine::session::Place;
@@ -38,7 +37,7 @@ impl Loss {
 
 impl Hub {
     /// What is written down before a call is sent.
-    pub(super) fn noted(&self, now: Instant, server: ServerId, call: &Call, id: OutcomeId, digest: Digest) -> Noted {
+    pub(super) fn noted(&self, now: Instant, server: ServerId, call: &Call, id: OutcomeId) -> Noted {
         let child = self.child(server);
         let (tool, exposed, arguments_at) = match &call.about {
             About::Tool(tool) => (tool.original.clone(), tool.exposed.clone(), tool.arguments_at.clone()),
@@ -54,7 +53,7 @@ impl Hub {
             host_id: call.host_id.clone(),
             generation: child.generation,
             sequence: call.wire.map_or(child.next_wire, |wire| wire.0),
-            digest,
+            digest: call.digest,
             arguments: kept.map(|at| call.frame.slice(at)).unwrap_or_default(),
             repeat_of: call.repeat_of,
         }
@@ -79,8 +78,8 @@ impl Hub {
     pub(super) fn write_loss(&mut self, now: Instant, server: ServerId, call: &Call, loss: &Loss) {
         let (Some(outcome), About::Tool(tool)) = (call.outcome, &call.about) else { return };
         let key = self.children[server.0].config.key.clone();
-        let Some(digest) = call.digest else { return };
-        let noted = self.noted(now, server, call, outcome, digest);
+        let digest = call.digest.unwrap_or_else(|| self.repeat_digest(server, call));
+        let noted = self.noted(now, server, call, outcome);
         let arguments = std::str::from_utf8(&noted.arguments).ok().filter(|text| !text.is_empty());
         let row = Row {
             id: outcome,

@@ -164,6 +164,11 @@ impl RepeatGuard {
         self.rows.values().map(|row| (row.digest, row.reason, row.standing, row.warned))
     }
 
+    /// Whether no row is known: then nothing stands in the way of any call.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Takes note of a late response.
     pub fn settled(&mut self, id: OutcomeId, kind: SettledAs) {
         if let Some(row) = self.rows.get_mut(&id) {

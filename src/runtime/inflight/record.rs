@@ -1,15 +1,23 @@
 //! The lines of an in-flight file: one JSON object each, which says by its only key what it is.
 //!
-//! `{"inflight":1,"pid":…,"at":…}`, `{"begin":{…}}`, `{"lost":{…}}`, `{"settle":"u-…"}`.
+//! `{"inflight":2,"pid":…,"at":…}`, `{"begin":{…,"end":"u-…"}}`, `{"lost":{…}}`, `{"settle":"u-…"}`.
+//!
+//! From the second layout on a file is written over from its start when nothing is open, so behind its last line are
+//! what is left of older ones. An intent therefore ends with its own id: one that was torn as it was written, and goes on
+//! as an older one, is told by that. What else is left there does no harm: an older intent stands before its end, so it
+//! is written over first. Arguments that are written down whole and unmasked stand there as they came, and their digest
+//! is left to the one who needs it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::engine::outcome::{
-    ARGUMENTS_BOUND, Digest, Exit, Intent, Kept, Loss, Mask, OutcomeId, Reason, Row, UnixMs, mask_json,
+    ARGUMENTS_BOUND, Digest, Digester, Exit, Intent, Kept, Loss, Mask, OutcomeId, Reason, Row, UnixMs, mask_json,
+    no_mask,
 };
 
 /// No record is longer than this, in bytes.
@@ -21,9 +29,14 @@ const HEAD: usize = 4 * 1024;
 /// Of a longer name only so much is written.
 const NAME: usize = 512;
 
+/// The layout that is written.
+const LAYOUT: u32 = 2;
+
 /// A line, by what it may hold.
 #[derive(Deserialize)]
 struct Line<'a> {
+    /// The layout of the file.
+    inflight: Option<u32>,
     pid: Option<u32>,
     #[serde(borrow)]
     begin: Option<Begin<'a>>,
@@ -45,12 +58,19 @@ struct Begin<'a> {
     host: Cow<'a, str>,
     generation: u64,
     sequence: u64,
-    digest: &'a str,
+    /// Where it can't be told from the rest.
+    digest: Option<&'a str>,
     repeats: Option<&'a str>,
+    /// The arguments as they came.
+    #[serde(borrow)]
+    raw: Option<&'a RawValue>,
+    /// Or masked, or their head: as a string.
     #[serde(borrow)]
     arguments: Option<Cow<'a, str>>,
     /// The length of the whole, where `arguments` is only the head.
     length: Option<u64>,
+    /// The id again.
+    end: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -63,53 +83,76 @@ struct Lost {
 
 /// Writes the first line of a file.
 pub(super) fn header(line: &mut Vec<u8>, pid: u32, now: UnixMs) {
-    put(line, format_args!("{{\"inflight\":1,\"pid\":{pid},\"at\":{}}}\n", now.0));
+    put(line, format_args!("{{\"inflight\":{LAYOUT},\"pid\":{pid},\"at\":{}}}\n", now.0));
 }
 
 /// Writes an intent, with the arguments masked and, if they are long, only the head of them.
-pub(super) fn begin(line: &mut Vec<u8>, intent: &Intent<'_>, mask: &Mask<'_>) {
+pub(super) fn begin(line: &mut Vec<u8>, intent: &Intent<'_>, mask: Option<&Mask<'_>>) {
+    let id = intent.id.text();
     line.extend_from_slice(b"{\"begin\":{\"id\":\"");
-    line.extend_from_slice(&intent.id.text());
-    line.extend_from_slice(b"\",\"digest\":\"");
-    line.extend_from_slice(&intent.digest.text());
-    line.extend_from_slice(b"\",\"server\":");
-    string(line, head(intent.server, NAME));
-    line.extend_from_slice(b",\"tool\":");
-    string(line, head(intent.tool, NAME));
-    line.extend_from_slice(b",\"exposed\":");
-    string(line, head(intent.exposed, NAME));
-    line.extend_from_slice(b",\"host\":");
-    string(line, head(intent.host_request_id, NAME));
-    for (key, number) in [("at", intent.time.0), ("generation", intent.generation), ("sequence", intent.sequence)] {
-        line.extend_from_slice(b",\"");
-        line.extend_from_slice(key.as_bytes());
-        line.extend_from_slice(b"\":");
-        decimal(line, number);
+    line.extend_from_slice(&id);
+    line.push(b'"');
+    let names = [
+        (&b",\"server\":"[..], intent.server),
+        (b",\"tool\":", intent.tool),
+        (b",\"exposed\":", intent.exposed),
+        (b",\"host\":", intent.host_request_id),
+    ];
+    for (key, name) in names {
+        line.extend_from_slice(key);
+        string(line, head(name, NAME));
+    }
+    let numbers = [
+        (&b",\"at\":"[..], intent.time.0),
+        (b",\"generation\":", intent.generation),
+        (b",\"sequence\":", intent.sequence),
+    ];
+    for (key, number) in numbers {
+        line.extend_from_slice(key);
+        line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
     if let Some(of) = intent.repeat_of {
         line.extend_from_slice(b",\"repeats\":\"");
         line.extend_from_slice(&of.text());
         line.push(b'"');
     }
-    if let Some(text) = intent.arguments {
-        arguments(line, text, mask);
+    let whole = intent.arguments.is_none_or(|text| arguments(line, text, mask));
+    let can_be_told = whole && intent.server.len() <= NAME && intent.tool.len() <= NAME;
+    let digest = intent.digest.or_else(|| {
+        let arguments = intent.arguments.map(str::as_bytes);
+        (!can_be_told).then(|| Digester::default().digest(intent.server, intent.tool, arguments))
+    });
+    if let Some(digest) = digest {
+        line.extend_from_slice(b",\"digest\":\"");
+        line.extend_from_slice(&digest.text());
+        line.push(b'"');
     }
-    line.extend_from_slice(b"}}\n");
+    line.extend_from_slice(b",\"end\":\"");
+    line.extend_from_slice(&id);
+    line.extend_from_slice(b"\"}}\n");
 }
 
-fn arguments(line: &mut Vec<u8>, text: &str, mask: &Mask<'_>) {
+/// Writes the arguments; tells whether all of them, as they came.
+fn arguments(line: &mut Vec<u8>, text: &str, mask: Option<&Mask<'_>>) -> bool {
     const KEY: &[u8] = b",\"arguments\":";
-    const END: usize = "}}\n".len();
+    const END: usize = ",\"digest\":\"0123456789abcdef0123456789abcdef\",\"end\":\"u-0123456789abc\"}}\n".len();
     let start = line.len();
     if text.len() <= ARGUMENTS_BOUND {
-        line.extend_from_slice(KEY);
-        string(line, &mask_json(text, mask));
+        let masked = mask.map_or(Cow::Borrowed(text), |mask| mask_json(text, mask));
+        let raw = matches!(masked, Cow::Borrowed(_)) && memchr::memchr(b'\n', text.as_bytes()).is_none();
+        if raw {
+            line.extend_from_slice(b",\"raw\":");
+            line.extend_from_slice(masked.as_bytes());
+        } else {
+            line.extend_from_slice(KEY);
+            string(line, &masked);
+        }
         if line.len() + END <= RECORD_BOUND {
-            return;
+            return raw;
         }
         line.truncate(start);
     }
-    let kept = Kept::new(text, HEAD, mask);
+    let kept = Kept::new(text, HEAD, mask.unwrap_or(&no_mask));
     put(line, format_args!(",\"length\":{}", text.len()));
     let without_head = line.len();
     line.extend_from_slice(KEY);
@@ -117,6 +160,7 @@ fn arguments(line: &mut Vec<u8>, text: &str, mask: &Mask<'_>) {
     if line.len() + END > RECORD_BOUND {
         line.truncate(without_head);
     }
+    false
 }
 
 /// Writes that a call is closed.
@@ -146,15 +190,18 @@ pub(super) fn row(line: &[u8], loss: &Loss, pid: u32) -> Option<Row> {
 pub fn open_rows(text: &[u8], now: UnixMs) -> Vec<Row> {
     let mut open = BTreeMap::new();
     let mut losses = BTreeMap::new();
-    let mut pid = 0;
+    let (mut pid, mut layout) = (0, LAYOUT);
     // A last line without its end was being written when the process ended, so its call was not sent.
     for line in text.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else { continue };
         pid = line.pid.unwrap_or(pid);
+        layout = line.inflight.unwrap_or(layout);
         if let Some(begin) = line.begin
             && let Ok(id) = begin.id.parse::<OutcomeId>()
         {
-            open.insert(id, begin);
+            if begin.end == Some(begin.id) || (begin.end.is_none() && layout < 2) {
+                open.insert(id, begin);
+            }
         } else if let Some(lost) = line.lost
             && let Ok(id) = lost.id.parse::<OutcomeId>()
         {
@@ -175,6 +222,14 @@ pub fn open_rows(text: &[u8], now: UnixMs) -> Vec<Row> {
 
 impl Begin<'_> {
     fn row(self, loss: Loss, pid: u32) -> Option<Row> {
+        let digest = match self.digest {
+            Some(digest) => digest.parse::<Digest>().ok()?,
+            None => {
+                let arguments = self.raw.map(|raw| raw.get().as_bytes());
+                Digester::default().digest(&self.server, &self.tool, arguments)
+            }
+        };
+        let whole = |raw: &RawValue| Kept { length: raw.get().len() as u64, cut: false, text: raw.get().to_owned() };
         let kept = |text: Cow<'_, str>| Kept {
             length: self.length.unwrap_or(text.len() as u64),
             cut: self.length.is_some(),
@@ -187,8 +242,8 @@ impl Begin<'_> {
             server: self.server.into_owned(),
             tool: self.tool.into_owned(),
             exposed: self.exposed.into_owned(),
-            arguments: self.arguments.map(kept),
-            digest: self.digest.parse::<Digest>().ok()?,
+            arguments: self.raw.map(whole).or_else(|| self.arguments.map(kept)),
+            digest,
             host_request_id: self.host.into_owned(),
             generation: self.generation,
             sequence: self.sequence,
@@ -212,21 +267,12 @@ fn put(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     line.write_fmt(text).expect("a vector takes all");
 }
 
-fn decimal(line: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(number % 10).expect("a digit is small");
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    line.extend_from_slice(&digits[at..]);
-}
-
-/// Writes a JSON string.
+/// Writes a JSON string. Names seldom need an escape.
 fn string(line: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(line, text).expect("a string is plain JSON and a vector takes all");
+    if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        return serde_json::to_writer(line, text).expect("a string is plain JSON and a vector takes all");
+    }
+    line.push(b'"');
+    line.extend_from_slice(text.as_bytes());
+    line.push(b'"');
 }

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::engine::outcome::{Digester, Exit, Reason, no_mask};
+use crate::engine::outcome::{Digest, Digester, Exit, Reason};
 
 const NOW: UnixMs = UnixMs(1_800_000_000_000);
 
@@ -15,10 +15,14 @@ fn intent(id: OutcomeId, arguments: Option<&str>) -> Intent<'_> {
         host_request_id: "\"7\"",
         generation: 3,
         sequence: 17,
-        digest: Digester::default().digest("bank", "pay", arguments.map(str::as_bytes)),
+        digest: None,
         arguments,
         repeat_of: Some(OutcomeId::from_random(9)),
     }
+}
+
+fn digest(arguments: Option<&str>) -> Digest {
+    Digester::default().digest("bank", "pay", arguments.map(str::as_bytes))
 }
 
 fn loss(reason: Reason) -> Loss {
@@ -27,7 +31,7 @@ fn loss(reason: Reason) -> Loss {
 
 fn begin(intents: &mut Intents, arguments: Option<&str>) -> OutcomeId {
     let id = intents.fresh_id();
-    intents.begin(&intent(id, arguments), &no_mask).unwrap();
+    intents.begin(&intent(id, arguments), None).unwrap();
     id
 }
 
@@ -54,7 +58,8 @@ fn an_open_call_is_on_disk_until_it_is_settled() {
     assert_eq!((row.generation, row.sequence, row.host_request_id.as_str()), (3, 17, "\"7\""));
     assert_eq!((row.reason, row.pid, row.lost_at), (Reason::ProxyKilled, std::process::id(), NOW));
     assert_eq!(row.repeat_of, Some(OutcomeId::from_random(9)));
-    assert_eq!(row.digest, intent(first, Some(text)).digest);
+    assert_eq!(row.digest, digest(Some(text)));
+    assert_eq!(rows.iter().find(|row| row.id == second).unwrap().digest, digest(None));
     intents.settle(first).unwrap();
     intents.settle(first).unwrap();
     assert_eq!(on_disk(&intents).iter().map(|row| row.id).collect::<Vec<_>>(), [second]);
@@ -93,15 +98,20 @@ fn records_are_bounded_and_masked() {
         let before = std::fs::metadata(intents.path().unwrap()).unwrap().len();
         let id = intents.fresh_id();
         let intent = Intent { tool: &long, exposed: &long, host_request_id: &long, ..intent(id, Some(&text)) };
-        intents.begin(&intent, &no_mask).unwrap();
+        let digest = Digester::default().digest("bank", &long, Some(text.as_bytes()));
+        intents.begin(&intent, None).unwrap();
         let written = std::fs::metadata(intents.path().unwrap()).unwrap().len() - before;
         assert!(written <= RECORD_BOUND as u64, "{written}");
         let row = intents.lost(id, &loss(Reason::Timeout)).unwrap();
         assert!(row.arguments.is_none_or(|kept| kept.length == text.len() as u64));
+        assert_eq!(row.digest, digest, "of the whole, however little of it is kept");
     }
     let id = intents.fresh_id();
-    intents.begin(&intent(id, Some("{\"a\":\"s3cret\"}")), &mask).unwrap();
+    intents.begin(&intent(id, Some("{\"a\":\"s3cret\"}")), Some(&mask)).unwrap();
     assert!(!std::fs::read_to_string(intents.path().unwrap()).unwrap().contains("s3cret"));
+    let row = on_disk(&intents).into_iter().find(|row| row.id == id).unwrap();
+    assert_eq!(row.arguments.unwrap().text, "{\"a\":\"***\"}");
+    assert_eq!(row.digest, digest(Some("{\"a\":\"s3cret\"}")), "of what was sent");
 }
 
 #[test]
@@ -109,15 +119,76 @@ fn the_file_is_cut_back_when_nothing_is_open() {
     let dir = tempfile::tempdir().unwrap();
     let mut intents = Intents::open(dir.path(), NOW).unwrap();
     let text = format!("\"{}\"", "x".repeat(7_000));
-    let mut largest = 0;
-    for _ in 0..1_000 {
+    let size = |intents: &Intents| std::fs::metadata(intents.path().unwrap()).unwrap().len();
+    let slow = begin(&mut intents, None);
+    while size(&intents) <= CUT_ABOVE {
         let id = begin(&mut intents, Some(&text));
         intents.settle(id).unwrap();
-        largest = largest.max(std::fs::metadata(intents.path().unwrap()).unwrap().len());
     }
-    assert!((CUT_ABOVE - 20_000..CUT_ABOVE + 20_000).contains(&largest), "{largest}");
+    assert_eq!(on_disk(&intents)[0].id, slow);
+    intents.settle(slow).unwrap();
+    assert!(size(&intents) < 100, "{}", size(&intents));
     let id = begin(&mut intents, None);
     assert_eq!(on_disk(&intents)[0].id, id);
+}
+
+#[test]
+fn with_nothing_open_the_file_is_written_over_from_its_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let mut sizes = std::collections::BTreeSet::new();
+    // Of all lengths, so that what is left of older lines begins anywhere in them; some at once, in one write.
+    for length in (0..300).chain((0..300).rev()) {
+        let text = format!("{{\"a\":\"{}\",\"b\":[{{\"settle\":\"{{\"}}]}}", "x".repeat(length));
+        if length % 3 == 0 {
+            intents.hold();
+        }
+        let (first, second) = (begin(&mut intents, Some(&text)), begin(&mut intents, None));
+        intents.flush().unwrap();
+        let mut both = [first, second];
+        both.sort();
+        assert_eq!(on_disk(&intents).iter().map(|row| row.id).collect::<Vec<_>>(), both);
+        intents.settle(first).unwrap();
+        let row = intents.lost(second, &loss(Reason::Timeout)).unwrap();
+        assert_eq!(on_disk(&intents), [row]);
+        intents.settle(second).unwrap();
+        assert_eq!(on_disk(&intents), []);
+        sizes.insert(std::fs::metadata(intents.path().unwrap()).unwrap().len());
+    }
+    assert!(*sizes.last().unwrap() < 2_000, "{sizes:?}");
+}
+
+/// Where the process ended in the middle of a write over an older line, both may have the same form.
+#[test]
+fn a_line_that_was_torn_over_an_older_one_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut intents = Intents::open(dir.path(), NOW).unwrap();
+    let old = begin(&mut intents, Some("{\"sum\":1}"));
+    intents.settle(old).unwrap();
+    let before = std::fs::read(intents.path().unwrap()).unwrap();
+    let new = begin(&mut intents, Some("{\"sum\":2}"));
+    let after = std::fs::read(intents.path().unwrap()).unwrap();
+    assert_eq!(before.len(), after.len());
+    let last = after.iter().zip(&before).rposition(|(new, old)| new != old).unwrap();
+    for torn in 0..after.len() {
+        let text = [&after[..torn], &before[torn..]].concat();
+        let rows = open_rows(&text, NOW);
+        let whole = torn > last;
+        assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), if whole { vec![new] } else { vec![] }, "{torn}");
+    }
+}
+
+#[test]
+fn a_file_of_the_first_layout_is_read() {
+    let text = br#"{"inflight":1,"pid":17,"at":5}
+{"begin":{"id":"u-0000000000001","digest":"00112233445566778899aabbccddeeff","server":"bank","tool":"pay","exposed":"bank__pay","host":"7","at":6,"generation":1,"sequence":2,"arguments":"{\"a\":1}"}}
+{"begin":{"id":"u-0000000000002","digest":"00112233445566778899aabbccddeeff","server":"bank","tool":"pay","exposed":"bank__pay","host":"8","at":7,"generation":1,"sequence":3}}
+{"settle":"u-0000000000002"}
+"#;
+    let rows = open_rows(text, NOW);
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].pid, rows[0].arguments.as_ref().unwrap().text.as_str()), (17, "{\"a\":1}"));
+    assert_eq!(rows[0].digest.to_string(), "00112233445566778899aabbccddeeff");
 }
 
 #[test]

@@ -2,9 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::*;
-use crate::engine::outcome::{
-    Digester, Exit, Intent, Loss, Reason, Resolution, ResolvedAs, SettledAs, Standing, State, no_mask,
-};
+use crate::engine::outcome::{Exit, Intent, Loss, Reason, Resolution, ResolvedAs, SettledAs, Standing, State, no_mask};
 use crate::runtime::inflight::Intents;
 
 /// A test that takes longer hangs.
@@ -20,7 +18,7 @@ fn intent(id: OutcomeId, arguments: &str) -> Intent<'_> {
         host_request_id: "7",
         generation: 1,
         sequence: 2,
-        digest: Digester::default().digest("bank", "pay", Some(arguments.as_bytes())),
+        digest: None,
         arguments: Some(arguments),
         repeat_of: None,
     }
@@ -32,7 +30,7 @@ fn loss() -> Loss {
 
 fn lose(intents: &mut Intents, arguments: &str) -> Row {
     let id = intents.fresh_id();
-    intents.begin(&intent(id, arguments), &no_mask).unwrap();
+    intents.begin(&intent(id, arguments), None).unwrap();
     intents.lost(id, &loss()).unwrap()
 }
 
@@ -322,7 +320,7 @@ fn eight_adopters_store_each_row_once() {
         let mut intents = Intents::open(dir.path(), unix_now()).unwrap();
         for n in 0..10 {
             let id = intents.fresh_id();
-            intents.begin(&intent(id, &n.to_string()), &no_mask).unwrap();
+            intents.begin(&intent(id, &n.to_string()), None).unwrap();
             if n % 2 == 0 {
                 intents.settle(id).unwrap();
             } else {
