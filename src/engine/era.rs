@@ -58,7 +58,7 @@ pub fn is_modern(line: &[u8], meta: Option<&Range<usize>>) -> bool {
     let Some(meta) = meta else { return false };
     // One fast search, so that a legacy request pays nothing.
     memchr::memmem::find(&line[meta.clone()], b"protocolVersion").is_some()
-        && text::get(line, meta.clone(), meta::VERSION).is_some()
+        && text::members(line, meta.clone()).any(|member| text::key_is(line, &member.key, meta::VERSION))
 }
 
 /// Reads what a modern request says of itself.
@@ -103,10 +103,16 @@ pub fn sender(line: &[u8], at: &Range<usize>) -> Result<Sender, RpcError> {
 impl Sender {
     /// Whether a request says of itself the same, byte by byte: then nothing of it is read anew.
     pub fn says(&self, line: &[u8], at: &Range<usize>) -> bool {
-        REQUEST_KEYS.iter().zip(&self.tokens).all(|(key, known)| {
-            let token = text::get(line, at.clone(), key).map(|at| &line[at]);
-            token.unwrap_or_default() == known.as_bytes()
-        })
+        let mut said = [false; REQUEST_KEYS.len()];
+        for member in text::members(line, at.clone()) {
+            if let Some(index) = REQUEST_KEYS.iter().position(|key| text::key_is(line, &member.key, key)) {
+                if line[member.value] != *self.tokens[index].as_bytes() {
+                    return false;
+                }
+                said[index] = true;
+            }
+        }
+        said.iter().zip(&self.tokens).all(|(said, known)| *said || known.is_empty())
     }
 }
 
@@ -161,27 +167,37 @@ pub fn to_modern(line: &[u8], result: &Range<usize>, hints: Hints, server_info: 
 /// Makes the result of a modern child for a modern host ours: who answers is told anew, and what must be there is.
 /// `keeps`: the method has hints for a cache; with `Some(false)` nobody may keep it, for it answers a retry.
 pub fn sign(line: &[u8], result: &Range<usize>, keeps: Option<bool>, server_info: &str, edits: &mut Vec<Edit>) {
-    let has = |name: &str| text::get(line, result.clone(), name).map(|at| &line[at]);
+    // The result is gone through once: it may be long.
+    let mut said: [Option<Range<usize>>; 4] = Default::default();
+    for member in text::members(line, result.clone()) {
+        let names = ["resultType", "ttlMs", "cacheScope", "_meta"];
+        if let Some(index) = names.iter().position(|name| text::key_is(line, &member.key, name)) {
+            said[index] = Some(member.value);
+        }
+    }
+    let [kind, ms, scope, meta] = said;
     let (mut gone, mut insert) = (Vec::new(), Vec::new());
-    if has("resultType").is_none() {
+    if kind.is_none() {
         insert.push(r#""resultType":"complete""#.to_owned());
     }
     if let Some(keeps) = keeps {
-        if !keeps || has("ttlMs").is_none_or(|ms| !ms[0].is_ascii_digit()) {
+        if !keeps || ms.is_none_or(|at| !line[at.start].is_ascii_digit()) {
             gone.push("ttlMs");
             insert.push(r#""ttlMs":0"#.to_owned());
         }
-        if !keeps || has("cacheScope").is_none() {
+        if !keeps || scope.is_none() {
             gone.push("cacheScope");
             insert.push(r#""cacheScope":"private""#.to_owned());
         }
     }
     let member = format!(r#""{}":{server_info}"#, meta::SERVER);
-    match text::get(line, result.clone(), "_meta").filter(|at| text::is_object(line, at)) {
+    match meta.filter(|at| text::is_object(line, at)) {
         Some(at) => meta::edit_object(line, &at, &[meta::SERVER], &member, edits),
         None => insert.push(format!(r#""_meta":{{{member}}}"#)),
     }
-    meta::edit_object(line, result, &gone, &insert.join(","), edits);
+    if !gone.is_empty() || !insert.is_empty() {
+        meta::edit_object(line, result, &gone, &insert.join(","), edits);
+    }
 }
 
 /// Takes out of a modern child's result what a legacy host does not know, and `more`.

@@ -40,6 +40,8 @@ pub struct Session {
     pub watches: BTreeMap<(ServerId, String), String>,
     /// The last sender of a modern request, for what we ask on our own behalf.
     pub sender: Option<Arc<Sender>>,
+    /// Its whole `_meta`: who says the same, byte by byte, is known at a glance.
+    pub sender_text: Vec<u8>,
     /// The roots that a modern host named last, as the result of `roots/list`, and when.
     pub roots: Option<(String, Instant)>,
     /// Open `subscriptions/listen` requests.
@@ -205,6 +207,7 @@ impl Session {
             log_level: None,
             watches: BTreeMap::new(),
             sender: None,
+            sender_text: Vec::new(),
             roots: None,
             listens: BTreeMap::new(),
             next_question: 1,

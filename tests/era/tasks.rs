@@ -694,6 +694,12 @@ fn a_legacy_host_has_tasks_at_a_modern_server() {
     let result = host.ask("tasks/result", json!({ "taskId": task }));
     assert_eq!(result["content"][0]["text"], "of c");
     assert_eq!(result["_meta"][RELATED]["taskId"], task);
+    // It was told so by itself, too.
+    let mut told = host.notification("notifications/tasks/status")["params"].take();
+    while told["status"] != "completed" {
+        told = host.notification("notifications/tasks/status")["params"].take();
+    }
+    assert_eq!(told["taskId"], task);
     let asks = make(&mut host, "c__task_elicit", json!({}));
     until_status(&mut host, &asks, "input_required");
     let result = host.ask("tasks/result", json!({ "taskId": asks }));

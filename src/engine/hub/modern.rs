@@ -55,16 +55,23 @@ impl Hub {
     /// A request that names its revision.
     pub(super) fn modern_request(&mut self, now: Instant, method: Option<Method>, token: &[u8], request: Request) {
         let meta = request.params.meta.clone().unwrap_or_default();
-        let last = self.session.sender.as_ref().filter(|last| last.says(&request.frame, &meta));
-        let sender =
-            match last.map_or_else(|| era::sender(&request.frame, &meta).map(Arc::new), |last| Ok(Arc::clone(last))) {
-                Ok(sender) => sender,
+        let same = self.session.sender_text == request.frame[meta.clone()];
+        let last = self.session.sender.as_ref().filter(|last| same || last.says(&request.frame, &meta));
+        let sender = match last {
+            Some(last) => Arc::clone(last),
+            None => match era::sender(&request.frame, &meta) {
+                Ok(sender) => Arc::new(sender),
                 Err(error) => return self.answer_error(&request.id, &error),
-            };
+            },
+        };
         if let Some(flight) = self.session.in_flight.get_mut(&request.id) {
             flight.modern = Some(Arc::clone(&sender));
         }
         if method != Some(Method::Discover) {
+            if !same {
+                self.session.sender_text.clear();
+                self.session.sender_text.extend_from_slice(&request.frame[meta]);
+            }
             self.modern_spoke(now, &sender);
         }
         match method {
@@ -275,8 +282,11 @@ impl Hub {
 
     fn is_retry(&self, request: &Request) -> bool {
         let whole = request.params.whole.clone().unwrap_or_default();
-        text::get(&request.frame, whole.clone(), "requestState").is_some()
-            || text::get(&request.frame, whole, "inputResponses").is_some()
+        let frame = &request.frame;
+        let is_one = |member: &text::Member| {
+            ["requestState", "inputResponses"].iter().any(|name| text::key_is(frame, &member.key, name))
+        };
+        text::members(frame, whole).any(|member| is_one(&member))
     }
 
     /// What a state is bound to: the same call, by method, name or URI, and arguments.
