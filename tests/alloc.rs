@@ -87,8 +87,8 @@ fn ready(host: Era, child: Era) -> (Hub, Conn, Instant) {
     (hub, conn, now)
 }
 
-/// Calls a tool some times; the lines are made before, since they are the message itself.
-fn allocations(host: Era, child: Era, tool: &str) -> u64 {
+/// Calls a tool some times, so many at once; the lines are made before, since they are the message itself.
+fn allocations(host: Era, child: Era, tool: &str, at_once: usize) -> u64 {
     let (mut hub, conn, now) = ready(host, child);
     let meta = if host == Era::Modern { format!(",{META}") } else { String::new() };
     // Our number of the next request.
@@ -98,27 +98,36 @@ fn allocations(host: Era, child: Era, tool: &str) -> u64 {
     let sent = to_child(&mut hub, conn);
     let (_, sent) = sent.split_once("\"id\":").expect("the call has an id");
     let first: u64 = sent.split(',').next().and_then(|id| id.parse().ok()).expect("ours is a number");
-    let calls = |from: u64, count: u64| -> Vec<(Bytes, Bytes)> {
-        (from..from + count)
-            .map(|n| {
-                let call = format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"tools/call","params":{{"name":"a__{tool}","arguments":{{"n":{n}}}{meta}}}}}"#);
-                let reply = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#, n + first);
-                (line(call), line(reply))
-            })
-            .collect()
+    let line_of = |n: u64| {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{n},"method":"tools/call","params":{{"name":"a__{tool}","arguments":{{"n":{n}}}{meta}}}}}"#
+        );
+        let reply = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":"done"}}]}}}}"#,
+            n + first
+        );
+        (line(call), line(reply))
     };
-    let mut run = |calls: Vec<(Bytes, Bytes)>| {
-        for (call, reply) in calls {
-            hub.handle_host(now, call);
+    let calls = |from: u64, count: u64| -> Vec<(Vec<Bytes>, Vec<Bytes>)> {
+        let numbers: Vec<u64> = (from..from + count).collect();
+        numbers.chunks(at_once).map(|some| some.iter().copied().map(line_of).unzip()).collect()
+    };
+    let mut run = |calls: Vec<(Vec<Bytes>, Vec<Bytes>)>| {
+        for (calls, replies) in calls {
+            for call in calls {
+                hub.handle_host(now, call);
+            }
             while let Some(effect) = hub.poll_effect() {
                 drop::<Effect>(effect);
             }
             let bytes = hub.child_outbox(conn).map_or(0, mcp_proxy::wire::outbox::Outbox::bytes);
-            assert!(bytes > 0, "the call went to the child");
+            assert!(bytes > 0, "the calls went to the child");
             hub.child_accepted(conn, bytes);
-            hub.handle_child(now, conn, reply);
+            for reply in replies {
+                hub.handle_child(now, conn, reply);
+            }
             let said = hub.host_bytes();
-            assert!(said > 0, "the answer went to the host");
+            assert!(said > 0, "the answers went to the host");
             hub.host_accepted(said);
             while let Some(effect) = hub.poll_effect() {
                 drop::<Effect>(effect);
@@ -137,12 +146,25 @@ fn a_call_allocates_no_more_than_it_did() {
     for (host, child, tool, known) in
         [legacy("look", READ_ONLY), legacy("write", WRITTEN_DOWN)].into_iter().chain(cells)
     {
-        let total = allocations(host, child, tool);
+        let total = allocations(host, child, tool, 1);
         println!("{host:?} host, {child:?} server, {tool}: {total} allocations for {CALLS} calls");
         assert!(
             total * 10 <= known * CALLS * 11,
             "{host:?} host, {child:?} server, {tool}: {total} allocations for {CALLS} calls, {known} a call were known"
         );
         assert!(total > 0, "nothing was counted");
+    }
+}
+
+/// Many at once share what their messages are written into.
+#[test]
+fn calls_that_are_under_way_together_allocate_no_more() {
+    for (tool, known) in [("look", READ_ONLY), ("write", WRITTEN_DOWN)] {
+        let total = allocations(Era::Legacy, Era::Legacy, tool, 64);
+        println!("64 at once, {tool}: {total} allocations for {CALLS} calls");
+        assert!(
+            total * 10 <= known * CALLS * 11,
+            "{tool}: {total} allocations for {CALLS} calls, {known} a call were known"
+        );
     }
 }

@@ -35,8 +35,11 @@ pub struct Framer {
     skimming: Option<Skimmer>,
 }
 
-/// How much room a read is offered at least.
+/// How much room a read is offered, where room is made for it.
 const READ_ROOM: usize = 64 * 1024;
+/// What is left of a buffer is still offered if it is this much: small messages come in far smaller reads, and memory
+/// that was just used is cheaper than fresh one.
+const READ_LEAST: usize = 16 * 1024;
 /// A buffer that is full to here without a line end becomes a chunk.
 const CHUNK: usize = 256 * 1024;
 
@@ -60,7 +63,10 @@ impl Framer {
             self.scanned = 0;
         }
         if self.buffer.is_empty() {
-            self.buffer.reserve(if self.chunks.is_empty() { READ_ROOM } else { CHUNK });
+            let (least, room) = if self.chunks.is_empty() { (READ_LEAST, READ_ROOM) } else { (CHUNK, CHUNK) };
+            if self.buffer.capacity() < least {
+                self.buffer.reserve(room);
+            }
             if self.buffer.capacity() > 2 * READ_ROOM && self.chunks.is_empty() {
                 self.buffer = BytesMut::with_capacity(READ_ROOM);
             }

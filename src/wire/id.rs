@@ -103,7 +103,7 @@ fn plain_number(text: &str) -> Option<u64> {
 
 impl PartialEq for PeerId {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -116,8 +116,12 @@ impl PartialOrd for PeerId {
 }
 
 impl Ord for PeerId {
+    #[inline]
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
+        match (&self.value, &other.value) {
+            (Value::Number(own), Value::Number(other)) => own.cmp(other),
+            _ => self.key().cmp(&other.key()),
+        }
     }
 }
 

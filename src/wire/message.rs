@@ -98,16 +98,14 @@ pub fn envelope(text: &[u8], start: usize) -> Option<(Envelope, usize)> {
     let mut found = Envelope::default();
     let end = json::skip_object(text, start, |key, value| {
         let params = &text[key.clone()] == b"\"params\"" && text.get(value) == Some(&b'{');
-        let (inside, end) = if params {
+        if params {
             // The one member that is looked into: both are done in one walk.
-            Params::checked(text, value).map(|(inside, end)| (Some(inside), end))?
-        } else {
-            (None, json::skip_value(text, value)?)
-        };
-        found.note(text, &key, value..end);
-        if inside.is_some() {
-            found.inside = inside;
+            let end = found.inside.insert(Params::default()).check(text, value)?;
+            found.params = Some(value..end);
+            return Ok(end);
         }
+        let end = json::skip_value(text, value)?;
+        found.note(text, &key, value..end);
         Ok(end)
     });
     end.ok().map(|end| (found, end))

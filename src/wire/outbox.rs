@@ -196,8 +196,10 @@ impl<'a, T: Copy + PartialEq> Open<'a, T> {
 
     fn copy(&mut self, bytes: &[u8]) {
         let arena = &mut self.outbox.arena;
-        if arena.capacity() - arena.len() < bytes.len() && arena.is_empty() {
-            arena.reserve(ARENA.max(bytes.len()));
+        if arena.capacity() - arena.len() < bytes.len() {
+            // Never more than a whole one, or one that is free again would not do; never little, or the next message
+            // would need another.
+            arena.reserve(ARENA.saturating_sub(arena.len()).max(bytes.len()));
         }
         arena.put_slice(bytes);
     }

@@ -62,19 +62,18 @@ impl Params {
         Ok(found)
     }
 
-    /// Reads the object at `at` and checks its grammar; tells its end, too.
+    /// Reads the object at `at` into an empty one, and checks its grammar; tells where it ends.
     ///
     /// # Errors
     /// As [`json::skip_value`].
-    pub fn checked(text: &[u8], at: usize) -> Result<(Self, usize), json::Syntax> {
-        let mut found = Self::default();
+    pub fn check(&mut self, text: &[u8], at: usize) -> Result<usize, json::Syntax> {
         let end = json::skip_object(text, at, |key, value| {
             let end = json::skip_value(text, value)?;
-            found.note(text, json::Member { key, value: value..end });
+            self.note(text, json::Member { key, value: value..end });
             Ok(end)
         })?;
-        found.whole = Some(at..end);
-        Ok((found, end))
+        self.whole = Some(at..end);
+        Ok(end)
     }
 
     fn note(&mut self, text: &[u8], member: json::Member) {
@@ -128,8 +127,10 @@ mod tests {
         assert_eq!(params.uri, None);
         assert_eq!(&text[params.arguments.clone().unwrap()], br#"{"uri":1}"#);
         assert_eq!(params.token(text).unwrap().1.raw(), "\"t\"");
-        assert_eq!(Params::checked(text, 0), Ok((params, text.len())));
-        assert!(Params::checked(br#"{"name":"a",}"#, 0).is_err());
+        let mut checked = Params::default();
+        assert_eq!(checked.check(text, 0), Ok(text.len()));
+        assert_eq!(checked, params);
+        assert!(Params::default().check(br#"{"name":"a",}"#, 0).is_err());
         assert_eq!(Params::read(b"[]", Some(0..2)), Err(NoObject));
         assert_eq!(Params::read(b"null", Some(0..4)), Ok(Params::default()));
     }

@@ -272,7 +272,7 @@ impl Hub {
     ) {
         let (token_at, token) = request.params.token(&request.frame).unzip();
         let modern = self.session.in_flight.get(&request.id).and_then(|flight| flight.modern.clone());
-        let call = Call {
+        let call = Box::new(Call {
             host_id: request.id,
             method,
             frame: request.frame,
@@ -292,11 +292,11 @@ impl Hub {
             digest: None,
             wire: None,
             repeat_of: request.repeat_of,
-        };
+        });
         if call.answers.as_ref().is_some_and(|answers| !answers.urls.is_empty()) {
             return self.hold_for_urls(now, server, call);
         }
-        self.offer(now, server, Box::new(call));
+        self.offer(now, server, call);
     }
 
     /// Sends a call, or lets it wait for its server, or refuses it.

@@ -141,7 +141,7 @@ impl Hub {
             return self.late(now, conn, wire, line, envelope);
         };
         match pending.purpose {
-            Purpose::Call(call) => self.call_answered(now, conn, wire, *call, line, envelope),
+            Purpose::Call(call) => self.call_answered(now, conn, wire, call, line, envelope),
             other => self.own_answered(now, conn, wire, other, line, envelope),
         }
     }
@@ -151,7 +151,7 @@ impl Hub {
         now: Instant,
         conn: Conn,
         wire: WireId,
-        call: Call,
+        call: Box<Call>,
         line: &Bytes,
         envelope: &Envelope,
     ) {

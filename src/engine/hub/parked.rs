@@ -381,7 +381,7 @@ impl Hub {
                 call.outcome = None;
                 call.parked = None;
                 call.since = now;
-                self.call_answered(now, conn, wire, *call, &line, &envelope);
+                self.call_answered(now, conn, wire, call, &line, &envelope);
             }
         }
     }

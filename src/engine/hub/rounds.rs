@@ -51,7 +51,7 @@ impl Hub {
         now: Instant,
         conn: Conn,
         wire: WireId,
-        mut call: Call,
+        mut call: Box<Call>,
         line: &Bytes,
         result: &std::ops::Range<usize>,
     ) {
@@ -86,7 +86,7 @@ impl Hub {
         let pause = if questions.is_empty() { self.round_pause(&call) } else { ROUND_TIME };
         let mut round = Round {
             server: conn.server,
-            call: Box::new(call),
+            call,
             state,
             answers: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -202,12 +202,12 @@ impl Hub {
     }
 
     /// Keeps a call back until its URLs were visited, or until that time.
-    pub(super) fn hold(&mut self, server: ServerId, call: Call, urls: Vec<String>, until: Instant) {
+    pub(super) fn hold(&mut self, server: ServerId, call: Box<Call>, urls: Vec<String>, until: Instant) {
         let number = self.session.next_batch;
         self.session.next_batch += 1;
         self.place(&call.host_id, Place::Rounds(number));
         let (answers, open) = (BTreeMap::new(), BTreeMap::new());
-        self.rounds.insert(number, Round { server, call: Box::new(call), state: None, answers, open, urls, at: until });
+        self.rounds.insert(number, Round { server, call, state: None, answers, open, urls, at: until });
     }
 
     /// One of those URLs was visited.

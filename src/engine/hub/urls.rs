@@ -127,7 +127,7 @@ impl Hub {
     }
 
     /// A call waits, for a while, for its child's word that the visit is over.
-    pub(super) fn hold_for_urls(&mut self, now: Instant, server: ServerId, mut call: Call) {
+    pub(super) fn hold_for_urls(&mut self, now: Instant, server: ServerId, mut call: Box<Call>) {
         let urls = call.answers.as_mut().map(|answers| std::mem::take(&mut answers.urls)).unwrap_or_default();
         self.hold(server, call, urls, now + DONE_WAIT);
     }

@@ -33,17 +33,17 @@ impl Hub {
         now: Instant,
         conn: Conn,
         wire: WireId,
-        mut call: Call,
+        mut call: Box<Call>,
         line: &Bytes,
         envelope: &Envelope,
-    ) -> Option<Call> {
+    ) -> Option<Box<Call>> {
         let About::Tool(tool) = &call.about else { return Some(call) };
         let own = match (self.era_of(conn), &call.modern, &envelope.result) {
             (Era::Modern, None, None) if !call.tasks && asks_for_tasks(line, envelope) => {
                 // It was rejected before any work: it goes out once more, and we know of tasks for it.
                 self.settle_now(call.outcome.take());
                 call.tasks = true;
-                self.offer(now, conn.server, Box::new(call));
+                self.offer(now, conn.server, call);
                 return None;
             }
             (Era::Modern, None, Some(result)) if call.tasks && !tool.task && is_task(line, result) => {
@@ -57,7 +57,7 @@ impl Hub {
         let Some(own) = own.and_then(|at| text::string(line, at)).map(std::borrow::Cow::into_owned) else {
             return Some(call);
         };
-        self.wait_for_task(now, conn, wire, Box::new(call), &own);
+        self.wait_for_task(now, conn, wire, call, &own);
         if self.era_of(conn) == Era::Legacy {
             self.read_task(conn, &own);
         } else {

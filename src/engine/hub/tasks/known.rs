@@ -192,7 +192,7 @@ impl Hub {
                 }
                 _ => {
                     call.task = None;
-                    self.call_answered(now, conn, wire, *call, line, envelope);
+                    self.call_answered(now, conn, wire, call, line, envelope);
                 }
             }
         }

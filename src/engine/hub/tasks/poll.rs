@@ -134,7 +134,7 @@ impl Hub {
         for wire in self.waiting_for(conn, own) {
             let Some(mut call) = self.take_waiting(conn, wire) else { continue };
             call.task = None;
-            self.call_answered(now, conn, wire, *call, line, envelope);
+            self.call_answered(now, conn, wire, call, line, envelope);
         }
     }
 
