@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::catalog::{Listing, Part};
 use super::facts::{Facts, ServerCapabilities};
 use super::hub::Known;
-use super::link::{Call, Link, Purpose};
+use super::link::{Call, Link, Phase, Purpose};
 use super::listing::{Kind, Pager};
 use super::outcome::Exit;
 use super::restart::Restart;
@@ -294,7 +294,7 @@ impl Child {
     /// Its link, if requests may go there now.
     pub fn ready_link(&mut self) -> Option<&mut Link> {
         match self.state {
-            State::Ready { .. } => self.link.as_mut(),
+            State::Ready { .. } => self.link.as_mut().filter(|link| link.phase == Phase::Ready),
             _ => None,
         }
     }

@@ -412,3 +412,19 @@ fn what_changed_before_initialized_is_announced_only_if_it_is_news() {
     world.apply(&Act::Initialized);
     finish(&mut world, true);
 }
+
+#[test]
+fn what_is_given_back_after_the_hosts_end_goes_to_no_server_that_is_over() {
+    let mut world = ready();
+    world.apply(&call("call"));
+    world.apply(&Act::Call("b".to_owned(), Form::plain("call", 2)));
+    reach(&mut world, "b");
+    world.apply(&Act::Eof);
+    let old = conn(&world, "a");
+    world.apply(&Act::Dies(old, 3));
+    world.apply(&Act::Gone(old));
+    // The rows of earlier lives are known only now.
+    world.hub.handle_rows_known(world.now);
+    world.apply(&Act::Reaped(old));
+    finish(&mut world, true);
+}

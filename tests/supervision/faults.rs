@@ -156,9 +156,9 @@ fn a_limit_that_breaks_us_costs_the_server_that_it_is_about() {
 
 #[test]
 fn a_timer_that_breaks_us_for_ever_is_tried_now_and_then_and_stops_no_other() {
+    let start = Instant::now();
     let mut host = breaking("timer:announce").open();
     host.settle();
-    let start = Instant::now();
     host.call("x__change_tools", r#"{"add":"new"}"#).result();
     let faults = |host: &Host| host.stderr().matches("MCP_PROXY_TEST_PANIC").count();
     host.until("it was tried again", || faults(&host) >= 3);

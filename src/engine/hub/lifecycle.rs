@@ -294,7 +294,9 @@ impl Hub {
     /// Decides what follows an end.
     pub(super) fn ended(&mut self, now: Instant, id: ServerId, ending: Ending, why: &str) {
         if self.stopping.is_some() {
-            return;
+            // Nothing is started any more, so nothing goes to what is over, and nobody waits for it.
+            self.child_mut(id).state = State::Stopped(Rest::UntilUsed);
+            return self.refuse_waiting(now, id, "the proxy is ending");
         }
         let child = self.child_mut(id);
         let half_open =

@@ -266,3 +266,60 @@ fn without_a_file_rows_are_made_all_the_same() {
     std::fs::write(&in_the_way, "").unwrap();
     assert!(Intents::open(&in_the_way, NOW).is_err());
 }
+
+/// What may happen to the file, in any order.
+#[derive(Clone, Debug)]
+enum Deed {
+    Hold,
+    Flush,
+    Begin(usize),
+    Settle(usize),
+    Lost(usize),
+}
+
+fn deeds() -> impl proptest::strategy::Strategy<Value = Vec<Deed>> {
+    use proptest::prelude::*;
+    let deed = prop_oneof![
+        2 => Just(Deed::Hold),
+        3 => Just(Deed::Flush),
+        4 => (0_usize..400).prop_map(Deed::Begin),
+        6 => any::<usize>().prop_map(Deed::Settle),
+        1 => any::<usize>().prop_map(Deed::Lost),
+    ];
+    prop::collection::vec(deed, 1..120)
+}
+
+proptest::proptest! {
+    /// Whatever was begun, settled and lost before, and in how many writes: an adopter finds what is open, and no more.
+    #[test]
+    fn an_adopter_finds_what_is_open(deeds in deeds()) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut intents = Intents::open(dir.path(), NOW).unwrap();
+        let (mut open, mut holds) = (Vec::new(), false);
+        for deed in deeds {
+            match deed {
+                Deed::Hold => {
+                    intents.hold();
+                    holds = true;
+                }
+                Deed::Flush => {
+                    intents.flush().unwrap();
+                    holds = false;
+                }
+                Deed::Begin(size) => open.push(begin(&mut intents, Some(&format!("\"{}\"", "x".repeat(size))))),
+                Deed::Settle(at) if !open.is_empty() => {
+                    let id = open.swap_remove(at % open.len());
+                    intents.settle(id).unwrap();
+                }
+                Deed::Lost(at) if !open.is_empty() => {
+                    intents.lost(open[at % open.len()], &loss(Reason::ChildExited));
+                }
+                Deed::Settle(_) | Deed::Lost(_) => {}
+            }
+            if !holds {
+                let found: std::collections::BTreeSet<OutcomeId> = on_disk(&intents).iter().map(|row| row.id).collect();
+                proptest::prop_assert_eq!(found, open.iter().copied().collect());
+            }
+        }
+    }
+}
