@@ -294,7 +294,7 @@ impl Child {
     /// Its link, if requests may go there now.
     pub fn ready_link(&mut self) -> Option<&mut Link> {
         match self.state {
-            State::Ready { .. } => self.link.as_mut().filter(|link| link.phase == Phase::Ready),
+            State::Ready { .. } => self.link.as_mut().filter(|link| link.phase == Phase::Ready && !link.silent),
             _ => None,
         }
     }

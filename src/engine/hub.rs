@@ -402,9 +402,17 @@ impl Hub {
         });
     }
 
-    /// What waits for the stdin of that life.
+    /// What waits for the stdin of that life; `None` also once its output has ended.
     pub fn child_outbox(&self, conn: Conn) -> Option<&Outbox<ChildTag>> {
-        self.link_of(conn).map(|link| &link.outbox)
+        self.link_of(conn).filter(|link| !link.silent).map(|link| &link.outbox)
+    }
+
+    /// The output of that life has ended: no answer can come any more, so nothing more is sent. [`Hub::handle_gone`]
+    /// follows, and gives back what was not sent.
+    pub fn handle_output_ended(&mut self, conn: Conn) {
+        if let Some(link) = self.link_mut(conn) {
+            link.silent = true;
+        }
     }
 
     /// The next life whose outbox may have got something since it was last told; each is told once.

@@ -55,6 +55,8 @@ pub struct Link {
     pub last_traffic: Instant,
     /// It refused our revision and was asked once more with one of its own.
     pub asked_again: bool,
+    /// Its output has ended, and its exit may follow: nothing more goes to it.
+    pub silent: bool,
 }
 
 /// A task whose state is asked for again and again.
@@ -282,6 +284,7 @@ impl Link {
             listening: Listening::default(),
             last_traffic: now,
             asked_again: false,
+            silent: false,
         }
     }
 

@@ -428,3 +428,21 @@ fn what_is_given_back_after_the_hosts_end_goes_to_no_server_that_is_over() {
     world.apply(&Act::Reaped(old));
     finish(&mut world, true);
 }
+
+#[test]
+fn a_call_to_a_server_whose_output_has_ended_waits_for_the_next_life() {
+    let mut world = ready();
+    let old = conn(&world, "a");
+    world.hub.handle_output_ended(old);
+    world.apply(&call("call"));
+    world.apply(&Act::Closes(old));
+    world.apply(&Act::Gone(old));
+    settle(&mut world);
+    while world.tick() {
+        settle(&mut world);
+    }
+    let request = world.watch.requests.last().expect("the call");
+    let ran_in = request.started.map(|conn| conn.generation);
+    assert_eq!((&request.told, ran_in, request.executed), (&Some((0, String::new())), Some(2), 1), "{request:?}");
+    finish(&mut world, true);
+}

@@ -39,8 +39,10 @@ fn f43_each_way_to_die_with_twenty_calls_pending() {
         assert_eq!(host.pids("other").len(), 1, "{tool}: another child was touched");
         host.call("x__echo", "{}").result();
         assert_eq!(host.pids("x").len(), 2, "{tool}");
-        let unknown = host.status("x")["unknown"].as_u64();
-        assert_eq!(unknown, Some(21), "{tool}");
+        let status = host.status("x");
+        assert_eq!(status["unknown"].as_u64(), Some(21), "{tool}");
+        let why = if reason == "child_exited" { "its process ended" } else { "it closed its output" };
+        assert!(status["lastError"].as_str().is_some_and(|error| error.contains(why)), "{tool}: {status:#}");
     }
 }
 

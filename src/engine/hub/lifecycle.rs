@@ -241,7 +241,7 @@ impl Hub {
             return;
         }
         let ending = if well { Ending::Well } else { Ending::Badly };
-        if exit.as_ref().is_some_and(|_| !well) {
+        if !well && self.stopping.is_none() {
             self.child_mut(conn.server).record.last_error = Some(what.to_owned());
         }
         self.ended(now, conn.server, ending, what);

@@ -77,6 +77,7 @@ impl Pump {
 
     pub(super) fn output_ended(&mut self, now: Instant, conn: Conn) {
         self.last_line(now, conn);
+        self.hub.handle_output_ended(conn);
         if let Some(child) = self.children.get_mut(&conn) {
             child.stdout = None;
             child.await_exit(&self.to_child_events, &mut self.tasks);
