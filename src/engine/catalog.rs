@@ -9,11 +9,12 @@ pub mod snapshot;
 
 use std::collections::hash_map::{Entry as Slot, RandomState};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::hashed::BuildHashed;
 use super::listing::Kind;
 pub use super::repair::{Execution, Fix, RenderClass, Repair, TaskSupport};
 use super::uri::{Score, original_uri};
@@ -47,20 +48,16 @@ type Place = (u32, u32);
 /// of plain memory and no child can choose names that fall together; each hit is compared with the name itself.
 #[derive(Clone, Debug, Default)]
 struct Table {
-    first: HashMap<u64, Place, BuildHasherDefault<Ready>>,
+    first: HashMap<u64, Place, BuildHashed>,
     /// Further places of the same hash: the same name in several servers, or chance.
-    more: HashMap<u64, BTreeSet<Place>, BuildHasherDefault<Ready>>,
+    more: HashMap<u64, BTreeSet<Place>, BuildHashed>,
 }
-
-/// Takes a key that is already a hash.
-#[derive(Clone, Debug, Default)]
-struct Ready(u64);
 
 /// Hashes of the URIs seen in results: the young ones, and the generation before them.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    young: HashSet<u64, BuildHasherDefault<Ready>>,
-    old: HashSet<u64, BuildHasherDefault<Ready>>,
+    young: HashSet<u64, BuildHashed>,
+    old: HashSet<u64, BuildHashed>,
 }
 
 /// Which lists of the host differ after a change.
@@ -404,24 +401,6 @@ impl Table {
             self.more.remove(&hash);
         }
         true
-    }
-}
-
-// === impl Ready ===
-
-impl Hasher for Ready {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0 << 8 | u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 

@@ -470,29 +470,8 @@ impl Hub {
 
     /// When [`Hub::handle_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let opening = match &self.session.phase {
-            super::session::Phase::Opening { until, .. } => Some(*until),
-            _ => None,
-        };
-        let finishing = match self.stopping {
-            Some(Stopping::Finishing(until)) => Some(until),
-            _ => None,
-        };
-        let lists = self.lists_until.filter(|_| self.has_waiting_lists());
-        let children = self.children.deadline();
-        let own = [
-            opening,
-            finishing,
-            lists,
-            self.rows_until,
-            self.asked.values().map(|asked| asked.until).min(),
-            self.parked_deadline(),
-            self.rounds_deadline(),
-            self.listens_deadline(),
-        ]
-        .into_iter()
-        .flatten();
-        let at = own.chain(self.announce.iter().copied().flatten()).chain(children).min();
+        let own = Due::OWN.iter().filter_map(|due| self.due_at(*due));
+        let at = own.chain(self.children.deadline()).min();
         at.map(|at| self.due_not_before.map_or(at, |not_before| at.max(not_before)))
     }
 

@@ -8,6 +8,7 @@ pub mod child;
 pub mod convert;
 pub mod era;
 pub mod facts;
+pub mod hashed;
 pub mod hub;
 pub mod link;
 pub mod listing;

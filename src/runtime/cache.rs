@@ -178,11 +178,7 @@ fn try_write(dir: &Path, path: &Path, server: &Server, known: &Known) -> std::io
     super::inflight::create_private_dir(dir)?;
     let number = WRITES.fetch_add(1, Ordering::Relaxed);
     let beside = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = options.open(&beside)?;
+    let mut out = super::inflight::private_file().write(true).create(true).truncate(true).open(&beside)?;
     out.write_all(&text)?;
     drop(out);
     std::fs::rename(&beside, path)

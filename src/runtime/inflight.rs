@@ -16,10 +16,10 @@ mod record;
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::engine::hashed::BuildHashed;
 use crate::engine::outcome::{Intent, Loss, Mask, OutcomeId, Row, UnixMs};
 
 pub use record::{RECORD_BOUND, open_rows};
@@ -42,7 +42,7 @@ pub struct Intents {
     /// `None`: the file could not be opened, or was given up.
     file: Option<Journal>,
     /// What is neither answered nor stored by the ledger.
-    open: HashMap<OutcomeId, Place, BuildHasherDefault<AsItIs>>,
+    open: HashMap<OutcomeId, Place, BuildHashed>,
     /// The bytes of the file that open records take.
     live: u64,
     /// One record, reused.
@@ -83,10 +83,6 @@ enum Place {
     /// It could not be written: it is lost if the process is killed, but not before.
     Memory(Box<[u8]>),
 }
-
-/// Ids are random already: each is its own hash.
-#[derive(Debug, Default)]
-struct AsItIs(u64);
 
 /// Random ids, some dozens for one call of the operating system.
 #[derive(Debug)]
@@ -328,12 +324,8 @@ impl Journal {
     fn prepare(dir: &Path, random: u64, started: UnixMs) -> io::Result<Self> {
         let pid = std::process::id();
         let path = dir.join(format!("{PREFIX}{pid}-{random:016x}{SUFFIX}.new"));
-        let mut options = OpenOptions::new();
         // Not for appending: such a file could not be cut back on Windows. Nobody else writes to it.
-        options.read(true).write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&path)?;
+        let file = private_file().read(true).write(true).create_new(true).open(&path)?;
         let mut journal = Self {
             file,
             path,
@@ -397,24 +389,6 @@ impl Journal {
         self.file.set_len(end)?;
         (self.end, self.size) = (end, end);
         Ok(())
-    }
-}
-
-// === impl AsItIs ===
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        self.0 = id;
     }
 }
 
@@ -509,6 +483,15 @@ fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
 #[cfg(windows)]
 fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_write(file, bytes, offset)
+}
+
+/// How a file is opened that is its owner's alone, if it is made by that.
+pub fn private_file() -> OpenOptions {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "elsewhere the directory says who may read it"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 #[cfg(unix)]

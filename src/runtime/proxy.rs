@@ -134,11 +134,8 @@ fn seal_key(state_dir: &std::path::Path) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).ok()?;
     super::inflight::create_private_dir(state_dir).ok()?;
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(&path).and_then(|mut file| std::io::Write::write_all(&mut file, &key)) {
+    let file = super::inflight::private_file().write(true).create_new(true).open(&path);
+    match file.and_then(|mut file| std::io::Write::write_all(&mut file, &key)) {
         Ok(()) => Some(key),
         // Another proxy made it in the same moment.
         Err(_) => std::fs::read(&path).ok()?.try_into().ok(),

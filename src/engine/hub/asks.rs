@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Hub;
 use super::from_host::Request;
-use super::modern::{USED, bad_responses, bad_state};
+use super::modern::bad_responses;
 use super::parked::covered;
 use crate::engine::child::{Conn, ServerId, State, Waiting};
 use crate::engine::era::Era;
@@ -193,7 +193,7 @@ impl Hub {
             return self.answer_error(&request.id, &bad_responses());
         }
         if !self.takes_answer(asked, &request.id) {
-            return self.answer_error(&request.id, &bad_state(USED));
+            return;
         }
         let roots = answer.map(|at| String::from_utf8_lossy(&request.frame[at]).into_owned());
         if let Some(roots) = &roots {

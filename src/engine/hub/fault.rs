@@ -50,6 +50,21 @@ pub enum Due {
     Finish,
 }
 
+impl Due {
+    /// All but the servers, in the order in which they are done; the servers come before the last.
+    pub(super) const OWN: [Self; 9] = [
+        Self::Announce,
+        Self::Initialize,
+        Self::Lists,
+        Self::Rows,
+        Self::Asked,
+        Self::Parked,
+        Self::Rounds,
+        Self::Listens,
+        Self::Finish,
+    ];
+}
+
 /// How far the host's requests had come before a line of its was handled.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
@@ -75,10 +90,9 @@ impl Hub {
     /// All that may be due, in the order in which it is done.
     pub fn dues(&mut self) -> impl Iterator<Item = Due> + use<> {
         self.due_not_before = None;
-        let first =
-            [Due::Announce, Due::Initialize, Due::Lists, Due::Rows, Due::Asked, Due::Parked, Due::Rounds, Due::Listens];
+        let [first @ .., last] = Due::OWN;
         let children = (0..self.children.len()).map(|index| Due::Child(ServerId(index)));
-        first.into_iter().chain(children).chain([Due::Finish])
+        first.into_iter().chain(children).chain([last])
     }
 
     /// The name of a part, and for a server the name of its state; for tests.
@@ -91,13 +105,18 @@ impl Hub {
 
     /// Whether that waits for nothing but its turn.
     pub fn is_due(&self, now: Instant, due: Due) -> bool {
-        let at = match due {
+        self.due_at(due).is_some_and(|at| at <= now)
+    }
+
+    /// When a part is due.
+    pub(super) fn due_at(&self, due: Due) -> Option<Instant> {
+        match due {
             Due::Announce => self.announce.iter().copied().flatten().min(),
             Due::Initialize => match &self.session.phase {
                 Phase::Opening { until, .. } => Some(*until),
                 _ => None,
             },
-            Due::Lists => self.lists_until,
+            Due::Lists => self.lists_until.filter(|_| self.has_waiting_lists()),
             Due::Rows => self.rows_until,
             Due::Asked => self.asked.values().map(|asked| asked.until).min(),
             Due::Parked => self.parked_deadline(),
@@ -108,8 +127,7 @@ impl Hub {
                 Some(Stopping::Finishing(until)) => Some(until),
                 _ => None,
             },
-        };
-        at.is_some_and(|at| at <= now)
+        }
     }
 
     /// Does one part of what is due.

@@ -355,14 +355,17 @@ impl Hub {
     }
 
     /// Whether this request is the one answer to a question of our own. Of an earlier run of ours nobody knows whether it
-    /// was answered.
+    /// was answered: then, as for a second answer, the request is refused here.
     pub(super) fn takes_answer(&mut self, question: u64, by: &HostId) -> bool {
         let Some(flight) = self.session.in_flight.get_mut(by) else { return false };
         if flight.answers == Some(question) {
             // It waited for its server to tell its names.
             return true;
         }
-        let Some(at) = self.own_questions.iter().position(|(id, _)| *id == question) else { return false };
+        let Some(at) = self.own_questions.iter().position(|(id, _)| *id == question) else {
+            self.answer_error(by, &bad_state(USED));
+            return false;
+        };
         self.own_questions.remove(at);
         flight.answers = Some(question);
         true
@@ -474,7 +477,7 @@ impl Hub {
             return self.answer_error(&request.id, &bad_state("it names no outcome"));
         };
         if !self.takes_answer(asked, &request.id) {
-            return self.answer_error(&request.id, &bad_state(USED));
+            return;
         }
         if answer == crate::engine::outcome::Answer::Accepted {
             request.repeat_of = Some(of);

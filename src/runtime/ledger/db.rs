@@ -1,6 +1,6 @@
 //! The file of the ledger: how it is opened, repaired and written. Every process has its own connection.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::unix_now;
 use crate::engine::outcome::{
     Exit, GuardRow, Kept, OutcomeId, Reason, Resolution, ResolvedAs, Row, Settlement, Standing, UnixMs, WINDOW_MS,
 };
-use crate::runtime::inflight::{Orphan, create_private_dir};
+use crate::runtime::inflight::{Orphan, create_private_dir, private_file};
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "ledger.sqlite3";
@@ -316,11 +316,7 @@ impl LedgerError {
 
 /// Takes the lock that is held while the file is opened. A file system without locks goes without.
 fn lock_opening(dir: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(dir.join(OPEN_LOCK))?;
+    let file = private_file().append(true).create(true).open(dir.join(OPEN_LOCK))?;
     let start = Instant::now();
     while let Err(TryLockError::WouldBlock) = file.try_lock()
         && start.elapsed() < PATIENCE
@@ -333,11 +329,7 @@ fn lock_opening(dir: &Path) -> std::io::Result<File> {
 /// Makes the file for its owner only; SQLite makes its own files beside it with the same rights. A file that is there is
 /// not opened: closing it again would take SQLite's locks from this process's other connections.
 fn make_private(path: &Path) -> std::io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.append(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
+    match private_file().append(true).create_new(true).open(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
         Ok(_) | Err(_) => Ok(()),
     }
